@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "history"
 HOMES = {
     "benchmarks/h100/serving": "e34eabace8e4ef29cc6cf6a8f417ca329835a668",
-    "benchmarks/h200/serving/routed": "287a6c09e253b6097f30d3e356c81beb34f42f85",
+    "benchmarks/h200/serving/routed": "f11d20b8ea8d9044fd0151fe0cd872eed82ea150",
 }
 """Folders of sessions, some of which have no room in the tree, with the commit that holds all of each."""
 

@@ -144,15 +144,14 @@ class Seen:
 class Timing:
     """How a session spent its machine time, in seconds.
 
-    That is in all, starting servers, in windows that warm up, in windows that count or replace one that stalled, and in windows
-    of blocks that were cut off. What is missing from the sum went between them.
+    That is in all, starting servers, in windows that warm up, and in windows that count or replace one that stalled. What is
+    missing from the sum went between them, and into blocks that were cut off.
     """
 
     took_s: float
     starting_s: float
     warming_s: float
     measuring_s: float
-    superseded_s: float = 0.0
 
 
 class DamageKind(Enum):

@@ -3,7 +3,8 @@
     python -m benchmarks.gate.counters /tmp/counters --blocks 20
 
 Each scenario is served as it ships, but for shorter windows: a pair of fresh servers is a block, and no time of it is judged.
-What was cut off goes on. `counters.json` beside this file keeps what each block says by itself, and all of them together.
+What was cut off goes on; after a session that ended with fewer blocks another one is measured. `counters.json` beside this file
+keeps what each block says by itself, and all of them together.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from perfgate.evidence import Session
 from perfgate.results.results import load_results
 from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import Scenario
 from perfgate.verdict.counters import count_blocks
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
+from perfgate.verdict.validity.pairing import Block
 
 RESULTS = Path(__file__).with_name("counters.json")
 SCENARIOS = ("cpu-moe-prefix", "cpu-moe-kept", "cpu-moe-pool")
@@ -46,18 +51,37 @@ def write_scenario(name: str, folder: Path) -> Path:
     return path
 
 
-def measure(name: str, folder: Path, blocks: int) -> None:
-    """Serve the blocks, or go on; how `perfgate calibrate` ends says nothing of counters."""
-    command = [sys.executable, "-m", "perfgate", "calibrate", str(write_scenario(name, folder)), "--blocks", str(blocks)]
-    out = folder / name
-    command += ["--out", str(out), "--to", str(folder / "baselines"), *(["--resume"] if out.exists() else [])]
-    subprocess.run(command, check=False)
+def measure(name: str, folder: Path, blocks: int) -> list[Path]:
+    """Serve the blocks, in as many sessions as they take, or go on; returns their folders.
+
+    How `perfgate calibrate` ends says nothing of counters; SystemExit where a session has no block.
+    """
+    scenario, sessions, missing = write_scenario(name, folder), list[Path](), blocks
+    while missing > 0:
+        out = folder / f"{name}-{len(sessions) + 1}"
+        command = [sys.executable, "-m", "perfgate", "calibrate", str(scenario), "--blocks", str(missing)]
+        command += ["--out", str(out), "--to", str(folder / "baselines"), *(["--resume"] if out.exists() else [])]
+        subprocess.run(command, check=False)
+        sessions.append(out / "aa")
+        found = len(load_blocks(sessions[-1])[-1])
+        if not found:
+            raise SystemExit(f"{out}: no block was measured")
+        missing -= found
+    return sessions
 
 
-def count(folder: Path) -> dict[str, Any]:
-    """States of each counter over the blocks one by one, over all together, and the values that windows had."""
+def load_blocks(folder: Path) -> tuple[Scenario, Session, tuple[Block, ...]]:
+    """A session with its scenario and its whole blocks."""
     scenario, session = load_results(folder)
-    blocks = read_blocks(session, fix_policy(session, scenario, None))
+    return scenario, session, read_blocks(session, fix_policy(session, scenario, None))
+
+
+def count(folders: Sequence[Path]) -> dict[str, Any]:
+    """States of each counter over the blocks one by one, over all together, and the values that windows had."""
+    loaded = [load_blocks(folder) for folder in folders]
+    scenario, session, _ = loaded[0]
+    facts = next(iter(session.fingerprints.values())).facts
+    blocks = [block for *_, some in loaded for block in some]
     each = [one for block in blocks for one in count_blocks([block], scenario)]
     told: dict[str, Any] = {}
     for one in count_blocks(blocks, scenario):
@@ -65,7 +89,6 @@ def count(folder: Path) -> dict[str, Any]:
         values = Counter(window.telemetry[one.counter] for block in blocks for window in (*block.base, *block.candidate))
         seen = {str(round(value, 6)): windows for value, windows in sorted(values.items())}
         told[one.counter] = {"blocks": dict(states), "together": one.state.value, "windows_by_value": seen}
-    facts = next(iter(session.fingerprints.values())).facts
     return {
         "sglang": facts["sglang"],
         "hardware": facts["hardware"],
@@ -84,8 +107,7 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     for name in given.scenarios:
-        measure(name, given.folder, given.blocks)
-        told = count(given.folder / name / "aa")
+        told = count(measure(name, given.folder, given.blocks))
         found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
         RESULTS.write_text(json.dumps({**found, name: told}, indent=1) + "\n", encoding="utf-8")
         print(json.dumps(told, indent=1))

@@ -37,11 +37,12 @@ SAMPLED = (
         "32785",
         "tells of the rule: the breakable backend, the default by then, is off with MLA attention",
     ),
+    ("0.5.15.post1 -> 0.5.16", "`mm_feature_transport` is new, `cpu`", "30904", "added it with this default"),
     (
-        "all",
-        "deepseek-v3 on h200 finds only the table of Triton 3.5.1",
-        "24562",
-        "says that Triton 3.6.0 has none for it, and made 3.5.1 the fallback in place of 3.3.1",
+        "0.5.16 -> 0.5.17",
+        "`mm_feature_transport` of all models: `cpu` to `cuda_ipc`",
+        "33653",
+        "says that #32541 chose it by itself, against its intent for models of text alone, as these are",
     ),
     (
         "0.5.17 -> 0.5.18",
@@ -49,7 +50,40 @@ SAMPLED = (
         "7013",
         "made the lookup fall back to another Triton's table where its own is missing",
     ),
+    (
+        "0.5.17 -> 0.5.18",
+        "`mm_feature_transport` of all models: `cuda_ipc` to `cpu`",
+        "33653",
+        "made that choice depend on the model: text alone stays on the CPU",
+    ),
+    (
+        "0.5.18 -> 0.5.19",
+        "`hicache_storage_prefetch_retry_max_attempts` is new",
+        "36227",
+        "made a storage prefetch that missed be tried again",
+    ),
+    (
+        "0.5.19 -> 0.5.20",
+        "`hicache_storage_prefetch_retry_max_attempts`: 4 to 8",
+        "39283",
+        "names 8 as its default",
+    ),
+    ("0.5.20 -> 0.5.21", "`hicache_host_memory_fraction` is new, 0.8", "40135", "added it with this default"),
+    (
+        "0.5.21 -> 0.5.22",
+        "`watermark_context_window` and `watermark_mixing_probability` are new",
+        "37577",
+        "proposes them in September 2026; it was open in the copy that was read",
+    ),
+    (
+        "all",
+        "deepseek-v3 on h200 finds only the table of Triton 3.5.1",
+        "24562",
+        "says that Triton 3.6.0 has none for it, and made 3.5.1 the fallback in place of 3.3.1",
+    ),
 )
+NOT_FOUND = {"0.5.22 -> 0.5.23": "the graphs of prefills up to 8,192 tokens, and `enable_fused_qk_norm_rope`"}
+"""Lines of pairs that were looked for and of which no record was found."""
 
 LIMITS = f"""\
 - Releases from {FIRST} to {LAST} were read beside one torch (2.13, CPU) and one transformers (5.12.1), with the version of
@@ -163,6 +197,8 @@ def _write_sampled() -> Iterator[str]:
     yield from ("", "| pair | line | record |", "|:--|:--|:--|")
     for pair, line, number, words in SAMPLED:
         yield f"| {pair} | {line} | [#{number}]({UPSTREAM}{number}) {words} |"
+    yield ""
+    yield from (f"Of {pair} these were looked for, and no record was found: {lines}." for pair, lines in NOT_FOUND.items())
 
 
 def _write_cost() -> Iterator[str]:

@@ -12,7 +12,6 @@ from perfgate.errors import InputError
 
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*==\s*(?P<version>[\w.+!-]+)")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-PROJECT = "pyproject.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from perfgate.cli.output import FILE
 from perfgate.cli.sections import add_options, arm_option, folder_option, judging_option, proof_option
 from perfgate.core import Arm
 from perfgate.errors import InputError
@@ -23,7 +24,7 @@ from perfgate.serving.engine.trees import ready_python
 from perfgate.serving.measure import name_folder
 from perfgate.storage.state import find_state_dir
 
-_PATH = click.Path(path_type=Path)
+_PATH = FILE
 _TREE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
@@ -52,9 +53,7 @@ add_arm_options = add_options(
         "--checkout", type=_TREE, metavar="DIR", help="Working tree that both arms run, installed over --python's environment."
     ),
     arm_option("--candidate-checkout", type=_TREE, metavar="DIR", help="The same, of the candidate alone."),
-    judging_option(
-        "--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine."
-    ),
+    judging_option("--model", type=FILE, help="Folder of the scenario's model, where it lies on this machine."),
     arm_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     arm_option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
     arm_option("--both-env", "env", **PAIRS, help="Environment variable of both arms; repeatable."),
@@ -67,9 +66,7 @@ add_arm_options = add_options(
 
 
 add_folder_options = add_options(
-    folder_option(
-        "--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent)."
-    ),
+    folder_option("--out", type=FILE, help="New folder for the results (default: dated, below --parent)."),
     folder_option("--parent", type=_PATH, default=RESULTS, show_default=True),
     folder_option(
         "--resume",

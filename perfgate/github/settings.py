@@ -17,7 +17,6 @@ from perfgate.resolution.table import GPUS
 from perfgate.scenario.settings import read_settings
 from perfgate.storage.schema import adapt
 
-DEFAULT_PATH = Path(".github/perfgate.toml")
 RunnerLabel = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Branch = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=60)]
 _STRICT = ConfigDict(extra="forbid", defer_build=True)

@@ -93,12 +93,12 @@ def _read_environments(connection: duckdb.DuckDBPyConnection) -> dict[str, Mappi
 
 
 def _read_margins(connection: duckdb.DuckDBPyConnection) -> Mapping[tuple[str, str, str], float]:
-    """The margin by which each metric was last judged, by scenario, hardware and metric."""
+    """The margin, a ratio, by which each metric was last judged, by scenario, hardware and metric."""
     found = connection.execute("""
         SELECT scenario, hardware, j.metric, arg_max(j.margin, begun)
         FROM (SELECT scenario, hardware, begun, unnest(judgements) AS j FROM verdicts SEMI JOIN chosen USING (session))
         GROUP BY ALL""")
-    return {(scenario, hardware, metric): margin for scenario, hardware, metric, margin in found.fetchall()}
+    return {(scenario, hardware, metric): margin_ratio for scenario, hardware, metric, margin_ratio in found.fetchall()}
 
 
 def _read_ledger(connection: duckdb.DuckDBPyConnection) -> Ledger:

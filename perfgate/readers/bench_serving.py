@@ -18,7 +18,7 @@ from perfgate.readers.documents import is_document, parse_document
 from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
 from perfgate.readers.printed_table import has_table, parse_tables
 from perfgate.readers.request_details import Details, detail_findings, detail_values, parse_details
-from perfgate.readers.run_checks import NO_LIMIT, Totals, as_count, as_number, as_run, read_rate
+from perfgate.readers.run_checks import NO_LIMIT, as_count, as_number, check_run, read_rate
 from perfgate.results.raw.raw_files import read_raw
 from perfgate.storage.bounded import require_few_lists
 
@@ -208,8 +208,8 @@ def _as_run(record: Mapping[str, Any], source: str, where: str) -> Run:
         found_problems, found_notes = detail_findings(details, shares_events=shares_events)
         problems += found_problems
         notes += found_notes
-    return as_run(
-        Totals(
+    return check_run(
+        Run(
             source=source,
             values=values,
             workload=_workload(record, where),
@@ -217,12 +217,12 @@ def _as_run(record: Mapping[str, Any], source: str, where: str) -> Run:
             completed=counts["completed"] or 0,
             input_tokens=counts["input_tokens"],
             output_tokens=counts["output_tokens"],
-            retokenized=counts["retokenized"],
             duration_s=as_number(*_find(record, ("duration",), where)),
             problems=tuple(problems),
             notes=tuple(notes),
             estimators=estimators,
-        )
+        ),
+        retokenized=counts["retokenized"],
     )
 
 

@@ -14,7 +14,7 @@ import orjson
 
 from perfgate.core import Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
-from perfgate.readers.run_checks import Totals, as_count, as_number, as_run
+from perfgate.readers.run_checks import as_count, as_number, check_run
 
 Record = Mapping[str, Any]
 MS_PER_S = 1000.0
@@ -130,8 +130,8 @@ def _read_guidellm(benchmark: Any, source: str) -> Run:
     ends = [as_number(clock.get(name), source, name) for name in ("measure_start_time", "measure_end_time")]
     values = {name: _find(metrics, source, key, "successful", part) for name, (key, part, _) in GUIDELLM.items()}
     incomplete = counts.get("incomplete", 0)
-    return as_run(
-        Totals(
+    return check_run(
+        Run(
             source=source,
             values={name: value * GUIDELLM[name][2] for name, value in values.items() if value is not None},
             workload=_describe_guidellm(benchmark),
@@ -139,7 +139,6 @@ def _read_guidellm(benchmark: Any, source: str) -> Run:
             completed=counts.get("successful", 0),
             input_tokens=_sum(metrics, "prompt_token_count", source),
             output_tokens=_sum(metrics, "output_token_count", source),
-            retokenized=None,
             duration_s=ends[1] - ends[0] if ends[0] is not None and ends[1] is not None else None,
             notes=(Remark(kind=RemarkKind.CUT_OFF, found=incomplete),) if incomplete else (),
             estimators=dict.fromkeys((name for name in GUIDELLM if "itl" in name), BY_REQUEST),
@@ -175,8 +174,8 @@ def _read_aiperf(record: Record, source: str) -> Run:
             values[name] = value * TO_UNIT.get(str(unit), 1.0)
     failed = _find(record, source, "error_request_count", "avg") or 0
     completed = round(_find(record, source, "request_count", "avg") or 0)
-    return as_run(
-        Totals(
+    return check_run(
+        Run(
             source=source,
             values=values,
             workload=_describe_aiperf(record),
@@ -186,7 +185,6 @@ def _read_aiperf(record: Record, source: str) -> Run:
             output_tokens=_round(
                 _find(record, source, "total_osl", "avg") or _find(record, source, "total_output_tokens", "avg")
             ),
-            retokenized=None,
             duration_s=_find(record, source, "benchmark_duration", "avg"),
             problems=(Remark(kind=RemarkKind.CANCELLED),) if record.get("was_cancelled") else (),
             estimators=dict.fromkeys((name for name in AIPERF if "itl" in name), BY_REQUEST),
@@ -217,8 +215,8 @@ def _read_one_batch(record: Record, source: str) -> Run:
         "mean_ttft_ms": _scale(_number(record, source, "prefill_latency", "last_ttft")),
         "median_itl_ms": _scale(_number(record, source, "median_decode_latency")),
     }
-    return as_run(
-        Totals(
+    return check_run(
+        Run(
             source=source,
             values={name: value for name, value in values.items() if value is not None},
             workload={"backend": "bench_one_batch", **{name: record[name] for name in ONE_BATCH}},
@@ -226,7 +224,6 @@ def _read_one_batch(record: Record, source: str) -> Run:
             completed=batch,
             input_tokens=batch * length,
             output_tokens=batch * answer,
-            retokenized=None,
             duration_s=latency,
         )
     )

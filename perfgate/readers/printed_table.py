@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfgate.core import Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
-from perfgate.readers.run_checks import NO_LIMIT, Totals, as_count, as_number, as_run, read_rate
+from perfgate.readers.run_checks import NO_LIMIT, as_count, as_number, check_run, read_rate
 
 HEADER = re.compile(r"=\s{0,9}Serving Benchmark Result\s{0,9}=", re.IGNORECASE)
 FOOTER = "=" * 20
@@ -121,8 +121,8 @@ def _as_run(table: PrintedTable, source: str, path: str) -> Run:
     values = {name: _number(table, label, path) for label, name in VALUE_LABELS.items() if label in table.rows}
     counts = {name: _count(table, label, path) for label, name in COUNT_LABELS.items()}
     requested = table.arguments.get("num_prompts", "")
-    return as_run(
-        Totals(
+    return check_run(
+        Run(
             source=source,
             values=values,
             workload=_workload(table, path),
@@ -130,10 +130,10 @@ def _as_run(table: PrintedTable, source: str, path: str) -> Run:
             completed=counts["completed"] or 0,
             input_tokens=counts["input_tokens"],
             output_tokens=counts["output_tokens"],
-            retokenized=counts["retokenized"],
             duration_s=_number(table, OTHER_LABELS[0], path) if OTHER_LABELS[0] in table.rows else None,
             problems=() if table.is_closed else (Remark(kind=RemarkKind.OPEN_TABLE),),
-        )
+        ),
+        retokenized=counts["retokenized"],
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -21,89 +21,68 @@ NO_LIMIT = "not set"
 LEAST, MOST = 1e-9, 1e18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """One run as counted by the load generator. A zero in `values` still stands for "no data" here; `as_run` leaves it out."""
+def check_run(told: Run, retokenized: int | None = None) -> Run:
+    """Check a run as it was told, where a zero in `values` still stands for "no data"; each failed check is a problem of it.
 
-    source: str
-    values: Mapping[str, float]
-    workload: Mapping[str, str | int | float]
-    requested: int | None
-    completed: int
-    input_tokens: int | None
-    output_tokens: int | None
-    retokenized: int | None
-    duration_s: float | None
-    problems: tuple[Remark, ...] = ()
-    notes: tuple[Remark, ...] = ()
-    estimators: Mapping[str, str] = field(default_factory=dict)
-
-
-def as_run(totals: Totals) -> Run:
-    """Check the totals and turn them into a Run; every failed check becomes one of its problems."""
-    values = {**_rates(totals), **{name: value for name, value in totals.values.items() if value >= LEAST}}
-    workload = {**totals.workload, "num_prompts": totals.completed if totals.requested is None else totals.requested}
-    if totals.input_tokens is not None:
-        workload["input_tokens"] = totals.input_tokens
-    return Run(
-        source=totals.source,
+    `retokenized` are its output tokens, counted again in the text that was sent.
+    """
+    values = {**_rates(told), **{name: value for name, value in told.values.items() if value >= LEAST}}
+    workload = {**told.workload, "num_prompts": told.completed if told.requested is None else told.requested}
+    if told.input_tokens is not None:
+        workload["input_tokens"] = told.input_tokens
+    return replace(
+        told,
         values=values,
         workload=workload,
-        requested=totals.requested,
-        completed=totals.completed,
-        input_tokens=totals.input_tokens,
-        output_tokens=totals.output_tokens,
-        duration_s=totals.duration_s,
-        problems=(*totals.problems, *_find_problems(totals)),
-        notes=totals.notes,
-        estimators={name: made for name, made in totals.estimators.items() if name in values},
+        problems=(*told.problems, *_find_problems(told, retokenized)),
+        estimators={name: made for name, made in told.estimators.items() if name in values},
     )
 
 
-def _rates(totals: Totals) -> dict[str, float]:
+def _rates(told: Run) -> dict[str, float]:
     """Throughputs that follow from the totals, for formats that do not print them."""
-    duration_s = totals.duration_s
+    duration_s = told.duration_s
     if not duration_s or duration_s < LEAST:
         return {}
-    counts = {"request_per_s": totals.completed, "output_tok_per_s": totals.output_tokens}
-    if totals.input_tokens is not None and totals.output_tokens is not None:
-        counts["total_tok_per_s"] = totals.input_tokens + totals.output_tokens
+    counts = {"request_per_s": told.completed, "output_tok_per_s": told.output_tokens}
+    if told.input_tokens is not None and told.output_tokens is not None:
+        counts["total_tok_per_s"] = told.input_tokens + told.output_tokens
     return {name: count / duration_s for name, count in counts.items() if count}
 
 
-def _find_problems(totals: Totals) -> list[Remark]:
-    if totals.completed == 0:
+def _find_problems(told: Run, retokenized: int | None) -> list[Remark]:
+    if told.completed == 0:
         return [Remark(kind=RemarkKind.NO_REQUEST)]
-    return [*_check_completed(totals), *_check_text(totals), *_check_latencies(totals), *_check_throughput(totals)]
+    return [*_check_completed(told), *_check_text(told, retokenized), *_check_latencies(told), *_check_throughput(told)]
 
 
-def _check_completed(totals: Totals) -> Iterator[Remark]:
-    if totals.requested is not None and totals.requested != totals.completed:
-        yield Remark(kind=RemarkKind.INCOMPLETE, found=totals.completed, due=totals.requested)
+def _check_completed(told: Run) -> Iterator[Remark]:
+    if told.requested is not None and told.requested != told.completed:
+        yield Remark(kind=RemarkKind.INCOMPLETE, found=told.completed, due=told.requested)
 
 
-def _check_text(totals: Totals) -> Iterator[Remark]:
-    counted, again = totals.output_tokens, totals.retokenized
+def _check_text(told: Run, retokenized: int | None) -> Iterator[Remark]:
+    counted = told.output_tokens
     if not counted:
         yield Remark(kind=RemarkKind.UNCOUNTED)
-    elif again is not None and again < MIN_RETOKENIZED_RATIO * counted:
-        yield Remark(kind=RemarkKind.LOST_TEXT, found=again, due=counted)
+    elif retokenized is not None and retokenized < MIN_RETOKENIZED_RATIO * counted:
+        yield Remark(kind=RemarkKind.LOST_TEXT, found=retokenized, due=counted)
 
 
-def _check_latencies(totals: Totals) -> Iterator[Remark]:
-    if totals.values.get("mean_ttft_ms") == 0:
+def _check_latencies(told: Run) -> Iterator[Remark]:
+    if told.values.get("mean_ttft_ms") == 0:
         yield Remark(kind=RemarkKind.ZERO_TTFT)
-    has_gaps = (totals.output_tokens or 0) > totals.completed
-    itls = [totals.values[name] for name in ("mean_itl_ms", "median_itl_ms") if name in totals.values]
+    has_gaps = (told.output_tokens or 0) > told.completed
+    itls = [told.values[name] for name in ("mean_itl_ms", "median_itl_ms") if name in told.values]
     if has_gaps and itls and not any(itls):
         yield Remark(kind=RemarkKind.ZERO_ITL)
 
 
-def _check_throughput(totals: Totals) -> Iterator[Remark]:
-    if not totals.duration_s or totals.duration_s < LEAST:
+def _check_throughput(told: Run) -> Iterator[Remark]:
+    if not told.duration_s or told.duration_s < LEAST:
         yield Remark(kind=RemarkKind.NO_DURATION)
-    for name, expected in _rates(totals).items():
-        reported = totals.values.get(name)
+    for name, expected in _rates(told).items():
+        reported = told.values.get(name)
         if reported is not None and abs(reported - expected) > max(THROUGHPUT_TOLERANCE * expected, PRINTED_ROUNDING):
             yield Remark(kind=RemarkKind.OTHER_RATE, found=reported, due=expected, detail=name)
 

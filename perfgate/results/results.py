@@ -36,7 +36,7 @@ from perfgate.scenario.schema import Scenario
 from perfgate.storage.journal import read_lines
 
 
-def measure_time(events: Sequence[Mapping[str, Any]], windows: Sequence[Window], superseded: Sequence[Window]) -> Timing | None:
+def measure_time(events: Sequence[Mapping[str, Any]], windows: Sequence[Window]) -> Timing | None:
     """Sum up what `events` and windows tell, in seconds; None where nothing was written down.
 
     The session took as long as the last moment that its folder knows of, on a clock that stands still while a session that was
@@ -50,7 +50,6 @@ def measure_time(events: Sequence[Mapping[str, Any]], windows: Sequence[Window],
         starting_s=_measure_starts(events),
         warming_s=_sum(window for window in windows if window.role is Role.WARMUP),
         measuring_s=_sum(window for window in windows if window.role is not Role.WARMUP),
-        superseded_s=_sum(superseded),
     )
 
 
@@ -97,7 +96,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         fingerprints={arm: Fingerprint(facts=dict(found.facts)) for arm, found in record.arms.items()},
         windows=windows,
         superseded=superseded,
-        timing=measure_time(events, windows, superseded),
+        timing=measure_time(events, windows),
         problems=tuple(
             DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
         ),

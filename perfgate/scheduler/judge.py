@@ -58,6 +58,6 @@ def _list_gaps(key: str, rule: CostRule, base: HostWork, candidate: HostWork) ->
         return
     changes = subtract(base.runs[key], candidate.runs[key])
     level = median(base.runs[key][0])
-    is_apart = rule.margin is not None and max(changes) - min(changes) > rule.scatter * level
+    is_apart = rule.margin_ratio is not None and max(changes) - min(changes) > rule.scatter * level
     if is_apart and not all(rule.is_lost(level, change) for change in changes):
         yield CostGap(key=key, kind=GapKind.UNEVEN)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfgate.results.profiling.host_counts import SAME_RATIO
 
-MARGIN = 0.02
+MARGIN_RATIO = 0.02
 """The share by which instructions may grow."""
 
 SCATTER = 0.01
@@ -22,14 +22,14 @@ UNITS = {"decode_step": "a decode step", "request": "a request"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRule:
-    """What a key means, and how much more of it is a loss: `margin` as a share of the base, `more` as a number a unit.
+    """What a key means, and how much more of it is a loss: `margin_ratio` as a share of the base, `more` as a number a unit.
 
     Below `told_from`, a share, a difference is not worth a line. `scatter`, a share, is how far runs of one arm, or the changes
     of single windows, may be apart. A `timed` key is shown beside the others: no evidence by itself.
     """
 
     means: str
-    margin: float | None = None
+    margin_ratio: float | None = None
     more: float | None = None
     told_from: float = 0.0
     scatter: float = 0.0
@@ -37,11 +37,12 @@ class CostRule:
 
     def is_lost(self, base: float, more: float) -> bool:
         """Whether so much more than the base has is a loss."""
-        return (self.margin is not None and more > base * self.margin) or (self.more is not None and more >= self.more)
+        is_beyond = self.margin_ratio is not None and more > base * self.margin_ratio
+        return is_beyond or (self.more is not None and more >= self.more)
 
 
 _METERED = {
-    "instructions": CostRule(means="instructions", margin=MARGIN, told_from=SAME_RATIO, scatter=SCATTER),
+    "instructions": CostRule(means="instructions", margin_ratio=MARGIN_RATIO, told_from=SAME_RATIO, scatter=SCATTER),
     "cpu_us": CostRule(means="us of CPU time", is_timed=True),
     "operators": CostRule(means="operators of torch", more=ONCE_IN_TWO),
     "host_reads": CostRule(means="reads and waits that stop for a device", more=ONCE_IN_TWO),

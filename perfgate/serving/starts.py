@@ -27,9 +27,8 @@ from perfgate.serving.model.served_model import require_routed
 from perfgate.serving.progress import Progress
 from perfgate.serving.watch.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run, note_other_work
-from perfgate.verdict.validity.pairing import Flaw, WindowRules, fix_rules, group_windows
+from perfgate.verdict.validity.pairing import Flaw, Watched, WindowRules, explain_cold, fix_rules, group_windows, is_warm
 from perfgate.verdict.validity.routing import check_use
-from perfgate.verdict.validity.warmth import Watched, explain_cold, is_warm
 
 
 @dataclass(slots=True, kw_only=True)

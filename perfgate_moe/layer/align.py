@@ -28,7 +28,6 @@ class Alignment:
     slots: Tensor
     experts: Tensor
     count: Tensor
-    block_m: int
 
     @property
     def blocks(self) -> int:
@@ -50,7 +49,6 @@ def align(topk_ids: Tensor, experts: int, block_m: int, launch: Mapping[str, boo
         slots=torch.empty(blocks * block_m, dtype=torch.int32, device=topk_ids.device),
         experts=torch.empty(blocks, dtype=torch.int32, device=topk_ids.device),
         count=torch.empty(1, dtype=torch.int32, device=topk_ids.device),
-        block_m=block_m,
     )
     segments = 1 if slots <= ONE_LAUNCH_SLOTS else triton.cdiv(slots, SEGMENT)
     padded = triton.next_power_of_2(experts)

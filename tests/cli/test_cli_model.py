@@ -34,7 +34,7 @@ def test_model_make__says_what_was_made(tmp_path, capsys):
 def test_model_make__a_large_shape_needs_no_hub(tmp_path, capsys):
     argv = ["model", "make", "gpt-oss-20b-shape", str(tmp_path), "--weights", "routed", "--dtype", "bf16", "--layers", "6"]
 
-    code = main([*argv, "--seed", "3", "--imbalance", "1.5"])
+    code = main([*argv, "--seed", "3"])
 
     out = capsys.readouterr().out
     assert code == 0
@@ -115,10 +115,10 @@ def test_model_verify__routing_of_a_running_server(*, tmp_path, tiny, monkeypatc
 def test_model_verify__routing_as_json(tmp_path, tiny, monkeypatch, capsys):
     with serve(tmp_path, tiny, monkeypatch, FAKE_ROUTING="mixture") as server:
         monkeypatch.setenv("PERFGATE_EXPERTS", str(server.expert_folder))
-        code = main(["model", "verify", str(tiny), "--routing", server.url, "--tokens-a-step", "4", "--format", "json"])
+        code = main(["model", "verify", str(tiny), "--routing", server.url, "--format", "json"])
 
     found = json.loads(capsys.readouterr().out)
-    assert (code, found["tokens_a_step"], len(found["layers"])) == (0, 4, 3)
+    assert (code, found["tokens_a_step"], len(found["layers"])) == (0, 16, 3)
 
 
 def test_model_verify__routing_of_no_server(capsys, tmp_path):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from perfgate.history.changes import find_changes
+from perfgate.history.assembly import find_changes
 from perfgate.history.charts import COLOURS, HEIGHT, WIDTH, build_chart
 from perfgate.history.listing import describe_news, rank_series
 from perfgate.history.trends import Creep, LevelSeries, SeriesSubject, find_marks

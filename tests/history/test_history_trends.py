@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfgate.history.changes import find_changes
+from perfgate.history.assembly import find_changes
 from perfgate.history.trends import compare_runners, find_marks, measure_creep, measure_loss, tell_differences
 from tests.fakes.history import FACTS, draw_levels, make_points
 

@@ -1,18 +1,21 @@
 """What the seeds of `perfgate scheduler` showed is what was predicted, and a wrong answer would be told as one."""
 
 import json
+import re
 
 import pytest
 
-from benchmarks.scheduler.run import RESULTS, SEEDS, compare_seed
+from benchmarks.scheduler.run import RESULTS, SEEDS, compare_seed, read_runs, summarize
 from perfgate.scheduler.rules import RULES
+from tests.documents.tracked import ROOT
 
+PAGE = ROOT / "docs" / "how-to" / "scheduler.md"
 KEY = "scheduler.decode_step.host_reads"
 
 
 def make_line(seed, kind, **changes):
     keys = [key for key in RULES if key.endswith("instructions") is (kind == "instructions")]
-    return {"seed": seed, "kind": kind, "windows": {key: [100.0, 100.0] for key in keys} | changes}
+    return {"seed": seed, "kind": kind, "cpu_s": 1.0, "windows": {key: [100.0, 100.0] for key in keys} | changes}
 
 
 def test_results__each_comparison_is_as_predicted():
@@ -22,6 +25,19 @@ def test_results__each_comparison_is_as_predicted():
     assert all(one["kinds"] == ["events", "instructions"] for one in found)
     assert [one for one in found if not one["as_predicted"]] == []
     assert all(one["predicted"] == SEEDS[one["seed"]].key for one in found)
+
+
+def test_results__are_what_the_stored_runs_say():
+    assert json.loads(RESULTS.read_text(encoding="utf-8")) == summarize(read_runs())
+
+
+def test_page__counts_of_each_seed_are_those_of_the_results():
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["comparisons"]
+    of_seed = {seed: [bool(one["lost"]) for one in found if one["seed"] == seed] for seed in SEEDS}
+
+    rows = re.findall(r"(?m)^\| [^|]+ \| (\d+) \| (\d+) \|", PAGE.read_text(encoding="utf-8"))
+
+    assert rows == [(str(len(losses)), str(sum(losses))) for losses in of_seed.values()]
 
 
 @pytest.mark.parametrize(("reads", "is_right"), [([101.0, 101.0], True), ([100.0, 100.0], False), ([100.4, 100.4], False)])
@@ -40,7 +56,17 @@ def test_compare_seed__unchanged_copies_are_compared_in_pairs():
 
     found = list(compare_seed(lines, "nothing"))
 
-    assert [one["as_predicted"] for one in found] == [True, True]
+    assert [(one["as_predicted"], one["apart"]) for one in found] == [(True, 0.0), (True, 0.0)]
+
+
+def test_summarize__a_pair_of_unchanged_copies_that_differ_is_a_false_alarm():
+    lines = [make_line("nothing", kind) for kind in ("events", "instructions") for _ in range(4)]
+    lines[7]["windows"]["scheduler.decode_step.instructions"] = [103.0, 103.0]
+
+    told = summarize(lines)
+
+    assert told["false_alarms"] == {"pairs": 2, "found": 1, "at_most": 0.9747}
+    assert [one["apart"] for one in told["comparisons"]] == [0.0, 0.03]
 
 
 def test_compare_seed__without_callgrind_only_events_are_compared():

@@ -21,15 +21,15 @@ def event(name, at_s):
 
 
 def test_measure_time__sums_windows_by_what_they_are_for():
-    timing = measure_time([event("session_ended", 500.0)], SESSION.windows, SESSION.windows[:3])
+    timing = measure_time([event("session_ended", 500.0)], SESSION.windows)
 
-    assert timing == Timing(took_s=500.0, starting_s=0.0, warming_s=160.0, measuring_s=240.0, superseded_s=60.0)
+    assert timing == Timing(took_s=500.0, starting_s=0.0, warming_s=160.0, measuring_s=240.0)
 
 
 def test_measure_time__a_rerun_is_measuring():
     windows = (*SESSION.windows[:-1], replace(SESSION.windows[-1], role=Role.RERUN))
 
-    assert measure_time([], windows, ()).measuring_s == pytest.approx(240.0)
+    assert measure_time([], windows).measuring_s == pytest.approx(240.0)
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def test_measure_time__a_rerun_is_measuring():
     ],
 )
 def test_measure_time__servers_that_load_side_by_side_count_once(events, starting_s):
-    assert measure_time([event(*one) for one in events], SESSION.windows, ()).starting_s == pytest.approx(starting_s)
+    assert measure_time([event(*one) for one in events], SESSION.windows).starting_s == pytest.approx(starting_s)
 
 
 def test_measure_time__ends_with_the_last_thing_known():
     last_s = max(window.ended_s for window in SESSION.windows)
 
-    assert measure_time([], SESSION.windows, ()).took_s == last_s
-    assert measure_time([event("problem", last_s + 5)], SESSION.windows, ()).took_s == last_s + 5
-    assert measure_time([], (), ()) is None
+    assert measure_time([], SESSION.windows).took_s == last_s
+    assert measure_time([event("problem", last_s + 5)], SESSION.windows).took_s == last_s + 5
+    assert measure_time([], ()) is None
 
 
 def view_of(session):

@@ -172,7 +172,7 @@ def test_doctor__another_machine_than_asked_for(library, tmp_path):
 
 
 def test_doctor__looks_only_at_the_slots_gpu(library, tmp_path):
-    done = run_doctor(library, tmp_path, "count=8", '"--json"', CUDA_VISIBLE_DEVICES="GPU-0005")
+    done = run_doctor(library, tmp_path, "count=8", '"--format", "json"', CUDA_VISIBLE_DEVICES="GPU-0005")
 
     assert '"index": 5' in done.stdout
     assert done.stdout.count('"uuid"') == 1
@@ -201,7 +201,7 @@ def test_doctor__in_depth(library, tmp_path, script, code, words):
 
 def test_doctor__a_neighbours_gpu_may_be_hidden(library, tmp_path):
     """A slot's device rules hide the other GPUs of the host; NVML counts them all the same."""
-    done = run_doctor(library, tmp_path, "count=8, only=5", '"--json"')
+    done = run_doctor(library, tmp_path, "count=8, only=5", '"--format", "json"')
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"index": 5' in done.stdout

@@ -137,7 +137,7 @@ def list_differences(stored: Stored) -> Iterator[Sequence[str]]:
     """A row a block: by how much the candidate differs from the base, as the verdict sees it; positive is worse."""
     differences = read_differences(stored)
     for block in range(stored.verdict.blocks):
-        cells = (f"{100 * expm1(differences[metric][block]):+.1f} %" for metric in SHOWN)
+        cells = (f"{100 * expm1(differences[metric][block]):+.1f} %" if metric in differences else "" for metric in SHOWN)
         yield (f"`{stored.name}`", "equal" if stored.is_equal else "unlike", str(block + 1), *cells)
 
 
@@ -171,16 +171,17 @@ def list_counters(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
 
 def tell_scatter(measured: Iterable[Stored]) -> str:
     """How blocks of equal arms differ, over all sessions of one workload."""
-    found: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+    found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in measured:
         if one.is_equal:
-            differences = read_differences(one)
-            blocks = zip(*(differences[metric] for metric in SHOWN), strict=True)
-            found[one.scenario.name, one.scenario.workload_hash].extend(blocks)
+            seen = found[one.scenario.name, one.scenario.workload_hash]
+            for metric, values in read_differences(one).items():
+                seen[metric].extend(values)
     rows = [
         (f"`{name}`, `{work}`", title, str(len(values)), f"{100 * mean(values):+.2f} %", f"{100 * stdev(values):.2f} %")
         for (name, work), seen in found.items()
-        for title, values in zip(SHOWN.values(), zip(*seen, strict=True), strict=True)
+        for metric, title in SHOWN.items()
+        if len(values := seen[metric]) > 1
     ]
     head = ("scenario, its work", "metric", "blocks of equal arms", "mean difference", "standard deviation")
     return f"### Equal arms, all blocks of a scenario\n\n{draw(head, rows)}"

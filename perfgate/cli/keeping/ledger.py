@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_torch_index_option
-from perfgate.cli.output import add_format_option, print_result, write_output
+from perfgate.cli.output import FILE, add_format_option, print_result, write_output
 from perfgate.core import Arm, Outcome
 from perfgate.engines.sglang_releases import ENGINE
 from perfgate.releases.capabilities import STARTS
@@ -25,10 +25,8 @@ def command() -> None:
 
 @command.command()
 @click.argument("release", metavar="sglang==VERSION")
-@click.option("--environments", type=click.Path(path_type=Path), required=True, help="Folder for environments, one a release.")
-@click.option(
-    "--to", "folder", type=click.Path(path_type=Path), required=True, help="The ledger: a folder of rows, a file each."
-)
+@click.option("--environments", type=FILE, required=True, help="Folder for environments, one a release.")
+@click.option("--to", "folder", type=FILE, required=True, help="The ledger: a folder of rows, a file each.")
 @click.option("--check", "is_checked", is_flag=True, help="Only see whether both releases start and answer.")
 @add_torch_index_option
 @add_format_option
@@ -62,8 +60,8 @@ def _check(step: ReleaseStep, progress: Progress, style: str) -> int:
 
 
 @command.command()
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the page there.")
+@click.argument("folder", metavar="FOLDER", type=FILE)
+@click.option("--output", type=FILE, metavar="FILE", help="Write the page there.")
 def show(*, folder: Path, output: Path | None) -> None:
     """Write the ledger in FOLDER as one page of markdown."""
     write_output(write_ledger(load_rows(folder)).encode(), output)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from perfgate.cli.output import FILE
 from perfgate.results.raw.packer import pack_folder
 
 BYTES_PER_MB = 1e6
 
 
 @click.command(name="pack")
-@click.argument("folders", nargs=-1, required=True, metavar="RESULT_DIRS...", type=click.Path(path_type=Path))
+@click.argument("folders", nargs=-1, required=True, metavar="RESULT_DIRS...", type=FILE)
 @click.option("--cut-off", is_flag=True, help="Also a session that was cut off and will never be gone on with.")
 def command(*, folders: tuple[Path, ...], cut_off: bool) -> int:
     """Move the raw files of finished sessions into one file each, raw.tar.xz, that all commands read.

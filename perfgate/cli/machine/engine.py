@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_torch_index_option
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.core import Outcome
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
@@ -33,7 +33,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("release", metavar="[VERSION]", required=False)
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=FILE)
 @add_torch_index_option
 @add_format_option
 def install(*, release: str | None, folder: Path | None, torch_index: str | None, style: str) -> None:
@@ -70,10 +70,8 @@ def show(style: str) -> None:
 
 @command.command(name="try")
 @click.argument("python", metavar="[PYTHON]", default=sys.executable)
-@click.option("--out", type=click.Path(path_type=Path), help="New folder for logs and raw outputs (default: a temporary one).")
-@click.option(
-    "--record", type=click.Path(path_type=Path), metavar="FOLDER", help="Write what was found there, a file a release."
-)
+@click.option("--out", type=FILE, help="New folder for logs and raw outputs (default: a temporary one).")
+@click.option("--record", type=FILE, metavar="FOLDER", help="Write what was found there, a file a release.")
 @add_format_option
 def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> int:
     """Start the release that PYTHON has, with a tiny model on this machine's CPU, and try all that perfgate needs of it.
@@ -86,11 +84,9 @@ def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> i
 
 
 @command.command()
-@click.option("--environments", type=click.Path(path_type=Path), required=True, help="Folder for environments, one a release.")
+@click.option("--environments", type=FILE, required=True, help="Folder for environments, one a release.")
 @click.option("--after", help="The release before (default: the last that is on record, else the last that perfgate knows).")
-@click.option(
-    "--record", type=click.Path(path_type=Path), metavar="FOLDER", help="Where what was found is kept, a file a release."
-)
+@click.option("--record", type=FILE, metavar="FOLDER", help="Where what was found is kept, a file a release.")
 @add_torch_index_option
 @add_format_option
 def bump(*, environments: Path, after: str | None, record: Path | None, torch_index: str | None, style: str) -> int:
@@ -108,7 +104,7 @@ def bump(*, environments: Path, after: str | None, record: Path | None, torch_in
 
 
 @command.command()
-@click.argument("record", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("record", metavar="FOLDER", type=FILE)
 def table(record: Path) -> None:
     """Print what all releases on record in FOLDER can do, as one page of markdown."""
     click.echo(write_compatibility(load_releases(record)), nl=False)

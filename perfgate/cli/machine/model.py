@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import FILE, add_format_option, print_json
 from perfgate.errors import InputError, ModelError
 from perfgate.report.expert_use import REASONS, tabulate_use
 from perfgate.report.table import print_table
@@ -17,7 +17,7 @@ from perfgate.serving.experts.attached import ask_routing
 from perfgate.serving.experts.expert_recorder import VARIABLE
 from perfgate.serving.model.generated_model import Drawn, write_chosen
 from perfgate.serving.model.model_guard import ModelFacts, find_config, read_config, verify_model, verify_moe_config
-from perfgate.serving.model.routed_recipe import DEFAULT_IMBALANCE, DEFAULT_SEED
+from perfgate.serving.model.routed_recipe import DEFAULT_SEED
 from perfgate.serving.model.routed_shapes import FORMATS, Choice, Format
 from perfgate.serving.model.served_model import digest_weights
 from perfgate.stats.expert_use import ExpertUse, Unknown, find_faults, measure_use
@@ -30,27 +30,18 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=FILE)
 @click.option("--scenario", "scenario_name", metavar="NAME", help="Also require this scenario's model, field by field.")
 @click.option("--routing", "url", metavar="URL", help="Ask the SGLang server there which experts its tokens choose.")
 @click.option(
     "--recorded-in",
     metavar="FOLDER",
     envvar=VARIABLE,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help=f"With --routing: the folder that {VARIABLE} named when the server was started.",
 )
-@click.option(
-    "--tokens-a-step",
-    type=click.IntRange(1, 32),
-    default=16,
-    show_default=True,
-    help="With --routing: how many requests decode together.",
-)
 @add_format_option
-def verify(
-    *, folder: Path | None, scenario_name: str | None, url: str | None, recorded_in: Path | None, tokens_a_step: int, style: str
-) -> None:
+def verify(*, folder: Path | None, scenario_name: str | None, url: str | None, recorded_in: Path | None, style: str) -> None:
     """Read config.json in DIR and refuse a dense model, or one that is not the scenario's (exit code 3).
 
     With --routing, refuse a running server whose router does not use its experts as a mixture does; DIR is then the model's
@@ -59,7 +50,7 @@ def verify(
     if folder is not None or url is None:
         _verify_config(folder, scenario_name, style, is_shown=url is None)
     if url is not None:
-        _verify_routing(url, recorded_in, folder, tokens_a_step, style)
+        _verify_routing(url, recorded_in, folder, style)
 
 
 def _verify_config(folder: Path | None, scenario_name: str | None, style: str, *, is_shown: bool) -> None:
@@ -73,10 +64,10 @@ def _verify_config(folder: Path | None, scenario_name: str | None, style: str, *
         _show(facts, folder, style)
 
 
-def _verify_routing(url: str, recorded: Path | None, folder: Path | None, tokens_a_step: int, style: str) -> None:
+def _verify_routing(url: str, recorded: Path | None, folder: Path | None, style: str) -> None:
     if recorded is None:
         raise InputError(f"--recorded-in is missing: start the server with {VARIABLE}=FOLDER and give the same folder here")
-    found = ask_routing(url, recorded, folder, tokens_a_step)
+    found = ask_routing(url, recorded, folder)
     if isinstance(found, Unknown):
         raise ModelError(f"{url}: expert use unknown: {REASONS[found]}")
     use = measure_use(unpack(found))
@@ -94,7 +85,7 @@ def _show_use(use: ExpertUse, style: str) -> None:
 
 @command.command()
 @click.argument("name", metavar="NAME")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=FILE)
 @click.option(
     "--weights",
     type=click.Choice(["random", "routed"]),
@@ -103,12 +94,6 @@ def _show_use(use: ExpertUse, style: str) -> None:
 @click.option("--dtype", "numbers", type=click.Choice(FORMATS), help="Of a large shape's experts. [default: as published]")
 @click.option("--layers", type=click.IntRange(min=1), metavar="N", help="Layers of a large shape. [default: as published]")
 @click.option("--seed", type=click.IntRange(min=0), default=DEFAULT_SEED, metavar="N", show_default=True, help="Of the draws.")
-@click.option(
-    "--imbalance",
-    type=click.FloatRange(min=1.0),
-    metavar="X",
-    help=f"Load of a layer's most popular expert over the mean load. [default: {DEFAULT_IMBALANCE:g}]",
-)
 @add_format_option
 def make(
     name: str,
@@ -117,7 +102,6 @@ def make(
     numbers: Format | None,
     layers: int | None,
     seed: int,
-    imbalance: float | None,
     style: str,
 ) -> None:
     """Write the model NAME into DIR; nothing is downloaded.
@@ -125,7 +109,7 @@ def make(
     NAME is tiny-qwen3-moe or tiny-gpt-oss, a checkpoint of a few megabytes, or gpt-oss-20b-shape, qwen3-30b-a3b-shape or
     deepseek-fp8-shape (5 layers): published sizes without weights, which a server with --load-format dummy draws itself.
     """
-    write_chosen(folder, name, weights, Choice(format=numbers, layers=layers, seed=seed, imbalance=imbalance))
+    write_chosen(folder, name, weights, Choice(format=numbers, layers=layers, seed=seed))
     _show(verify_moe_config(read_config(folder), str(find_config(folder))), folder, style)
 
 

@@ -32,11 +32,10 @@ _DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 @click.command()
 @click.option("--expect", metavar="LABEL", help="The machine that was asked for, for example h20.")
 @click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, some minutes.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @add_format_option
 @KERNEL_LOG
 @click.option("--note", type=FILE, metavar="RESULT_DIR", help="Write what is wrong into a result folder, which voids it.")
-def doctor(expect: str | None, *, deep: bool, as_json: bool, style: str, kernel_log: Path, note: Path | None) -> int:
+def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note: Path | None) -> int:
     """Say whether this machine is fit to measure.
 
     Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.
@@ -48,7 +47,7 @@ def doctor(expect: str | None, *, deep: bool, as_json: bool, style: str, kernel_
     except (RunnerError, TelemetryError) as error:
         readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
     findings = (*findings, *(diagnose() if deep else ()))
-    if as_json or style == "json":
+    if style == "json":
         click.echo(format_json({"severity": int(find_severity(findings)), "findings": findings, "readings": readings}))
     else:
         for finding in findings:

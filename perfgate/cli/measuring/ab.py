@@ -19,12 +19,11 @@ from perfgate.cli.options import (
     add_scenario_argument,
     build_arms,
 )
-from perfgate.cli.output import add_format_option
+from perfgate.cli.output import FILE, add_format_option
 from perfgate.cli.sections import SectionCommand, add_share_option, add_uncalibrated_option, arm_option, judging_option
 from perfgate.errors import InputError
 
 EXAMPLE = "--env SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1"
-PATH = click.Path(path_type=Path)
 # What is said of the candidate here is said of both arms elsewhere.
 _CHANGES = {
     "python": "candidate_python",
@@ -50,10 +49,8 @@ _CHANGES = {
 )
 @arm_option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
 @arm_option("--base-python", help="Python of the base (default: the one running perfgate).")
-@judging_option(
-    "--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine."
-)
-@judging_option("--baselines", multiple=True, type=PATH, help="Folder of noise bands; repeatable.")
+@judging_option("--model", type=FILE, help="Folder of the scenario's model, where it lies on this machine.")
+@judging_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable.")
 @add_caches_option
 @add_blocks_option
 @add_profile_option

@@ -22,6 +22,7 @@ from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, print_text
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.options import PAIRS
+from perfgate.cli.output import FILE
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, option_of
 from perfgate.errors import InputError
 from perfgate.machine.folder_lock import lock_folder
@@ -29,14 +30,13 @@ from perfgate.metrics import METRICS
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.progress import show_progress
 
-FOLDER = click.Path(path_type=Path)
 _search_option = option_of("The search")
 _served_option = option_of("With --scenario")
 _commanded_option = option_of("With --command")
 _SUBJECT = (
     _search_option("--scenario", metavar="NAME|FILE", help="Serve each commit, and measure this scenario."),
     _search_option("--command", "shell", metavar="CMD", help="Run this in each commit's checkout: it prints a number or JSON."),
-    _search_option("--repo", type=FOLDER, default=Path(), show_default=True, metavar="PATH", help="The repository."),
+    _search_option("--repo", type=FILE, default=Path(), show_default=True, metavar="PATH", help="The repository."),
     _search_option("--build", default="", metavar="CMD", help="Run this once in each fresh checkout."),
 )
 SEARCHED = (
@@ -49,7 +49,7 @@ SEARCHED = (
     ),
     _search_option("--metric", default="", metavar="M", help="Search by this metric (default: the one that lost most)."),
     _search_option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
-    folder_option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of the search."),
+    folder_option("--out", type=FILE, required=True, metavar="DIR", help="Folder of the search."),
     folder_option("--resume", is_flag=True, help="Go on in --out, where a search was cut off or its budget spent."),
     click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True),
 )
@@ -60,10 +60,10 @@ _ENGINE = (
     ),
 )
 SERVED = (
-    _served_option("--model", type=FOLDER, help="Folder of the scenario's model, where it lies on this machine."),
+    _served_option("--model", type=FILE, help="Folder of the scenario's model, where it lies on this machine."),
     _served_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     _served_option("--both-env", "env", **PAIRS, help="Environment variable of both arms; repeatable."),
-    _served_option("--baselines", multiple=True, type=FOLDER, help="Folder of noise bands; repeatable."),
+    _served_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable."),
 )
 COMMANDED = (
     _commanded_option("--windows", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of --command per arm."),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from perfgate.cli.options import add_arm_options, add_scenario_argument, build_arms, choose_folder, read_scenario
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.cli.sections import SectionCommand, folder_option, judging_option, option_of
 from perfgate.core import Arm
 from perfgate.errors import InputError
@@ -41,7 +41,7 @@ _recorded_option = option_of("Bands of recorded sessions")
 @_recorded_option(
     "--from",
     "recorded",
-    type=click.Path(path_type=Path),
+    type=FILE,
     multiple=True,
     metavar="RESULT_DIR",
     help="Measure nothing: take the A/A blocks of this result folder; repeatable.",
@@ -53,10 +53,10 @@ _recorded_option = option_of("Bands of recorded sessions")
     metavar="[RATIO:]RESULT_DIR",
     help="With --from: a folder whose candidate was slowed, and by how much (default: what its servers' logs say).",
 )
-@folder_option("--to", "target", type=click.Path(path_type=Path), help="Folder of baselines (default: this machine's own).")
-@folder_option("--out", type=click.Path(path_type=Path), help="Folder of the raw data (default: a new one in --parent).")
+@folder_option("--to", "target", type=FILE, help="Folder of baselines (default: this machine's own).")
+@folder_option("--out", type=FILE, help="Folder of the raw data (default: a new one in --parent).")
 @folder_option("--resume", is_flag=True, help="Go on in --out, where the same calibration was cut off.")
-@folder_option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
+@folder_option("--parent", type=FILE, default=Path("perfgate-results"), show_default=True)
 @add_format_option
 def command(*, scenario: str, target: Path | None, style: str, **options: Any) -> int:
     """Measure A/A blocks of SCENARIO and store this machine's noise bands, replacing those that it had.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +20,7 @@ from perfgate.cli.options import (
     read_proof,
     read_scenario,
 )
-from perfgate.cli.output import add_format_option, write_output
+from perfgate.cli.output import FILE, add_format_option, write_output
 from perfgate.cli.sections import SectionCommand, add_share_option, add_uncalibrated_option, judging_option
 from perfgate.core import Arm
 from perfgate.gate.gate import GateJob, run_gate
@@ -35,7 +34,7 @@ from perfgate.serving.progress import show_progress
 @add_scenario_argument(default="cpu-moe")
 @add_arm_options
 @add_blocks_option
-@judging_option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
+@judging_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable.")
 @add_profile_option
 @add_uncalibrated_option
 @add_share_option

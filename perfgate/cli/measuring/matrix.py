@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_result, write_file
+from perfgate.cli.output import FILE, add_format_option, print_result, write_file
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
@@ -23,14 +23,12 @@ from perfgate.verdict.cells import judge_cells
 
 @click.command(name="matrix")
 @click.argument("file", metavar="NAME|FILE")
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="New folder for the results.")
+@click.option("--out", required=True, type=FILE, metavar="DIR", help="New folder for the results.")
 @click.option(
     "--resume", is_flag=True, help="Go on in DIR, where the same matrix was cut off; print the table of one that ended."
 )
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, where it lies on this machine.")
-@click.option(
-    "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw throughput against median ITL into FILE, an .svg."
-)
+@click.option("--model", type=FILE, help="Folder of the model, where it lies on this machine.")
+@click.option("--picture", type=FILE, metavar="FILE", help="Draw throughput against median ITL into FILE, an .svg.")
 @add_format_option
 def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None, style: str) -> int:
     """Measure every server of a shipped matrix or of FILE under every load, and print one table.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import FILE, add_format_option, print_json
 from perfgate.errors import EvidenceError
 from perfgate.gate.case import load_case
 from perfgate.report.table import print_table
@@ -17,7 +17,7 @@ from perfgate.results.records import read_record
 
 
 @click.command(name="profile")
-@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="RESULT_DIR", type=FILE)
 @add_format_option
 def command(folder: Path, style: str) -> int:
     """Rank the kernels of RESULT_DIR's profiles by their share of the difference between the arms.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from perfgate.cli.measuring.resolve import split_reason
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.values import EXIT_CODES
@@ -26,12 +25,7 @@ from perfgate.scheduler.rules import RULES
 @click.option("--candidate", required=True, metavar="ARM", help="The same, of the change.")
 @click.option("--python", default=sys.executable, help="Python with the CPU engine, for arms that are a release or a tree.")
 @click.option("--accept", "accepted", multiple=True, metavar="KEY: REASON", help="Accept a loss of KEY; repeatable.")
-@click.option(
-    "--into",
-    type=click.Path(path_type=Path),
-    metavar="RESULT_DIR",
-    help="Keep the instructions of a step with a session's profiles.",
-)
+@click.option("--into", type=FILE, metavar="RESULT_DIR", help="Keep the instructions of a step with a session's profiles.")
 @add_format_option
 def command(**options: Any) -> int:
     """Say what two arms cost on the host: instructions, syncs, copies, log lines.

@@ -25,7 +25,7 @@ from perfgate.serving.progress import Progress
 from perfgate.stats.looks import LookPlan
 from perfgate.verdict.power import Cost, SampleSize
 
-MARGIN = 0.03
+MARGIN_RATIO = 0.03
 ALPHA, LOOKS = 0.01, (2, 3, 4, 6)
 """What a scenario says unless it says otherwise; commands have none."""
 
@@ -88,7 +88,7 @@ def plan_served(options: dict[str, Any]) -> SearchPlan:
 def plan_commanded(options: dict[str, Any]) -> SearchPlan:
     """Run a command in the checkout of each commit."""
     metric = METRICS.get(options["metric"])
-    margin_ratio = options["margin"] or (metric.margin_ratio if metric else MARGIN)
+    margin_ratio = options["margin"] or (metric.margin_ratio if metric else MARGIN_RATIO)
     higher = metric.better is Better.HIGHER if metric else options["better"] == "higher"
     kept = ("shell", "windows", "aa_blocks", "timeout")
     return SearchPlan(

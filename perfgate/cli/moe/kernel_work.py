@@ -168,8 +168,8 @@ class Tuning:
     versions: Any
 
     @classmethod
-    def open(cls, shape: str, counts: Sequence[int], out: Path | None, budget: Budget, *, is_again: bool) -> Self:
-        """Leave out what the table holds from these versions, unless `is_again`. InputError for a layer that is not tuned."""
+    def open(cls, shape: str, counts: Sequence[int], out: Path | None, budget: Budget) -> Self:
+        """Leave out what the table holds from these versions. InputError for a layer that is not tuned."""
         case = find_shape(shape)
         if case.dtype == "float32":
             raise InputError(f"--shape {shape}: plans are tuned for layers of 16 bits, add dtype=bfloat16")
@@ -177,7 +177,7 @@ class Tuning:
         path = out or table_path(device)
         versions, weights = describe_device(), weight_sets(case, "cuda")
         key = shape_key(weights[0])
-        left = [count for count in counts if is_again or not is_tuned(read_table(path), key, count, versions)]
+        left = [count for count in counts if not is_tuned(read_table(path), key, count, versions)]
         skipped = sorted(set(counts) - set(left))
         return cls(case=case, left=left, skipped=skipped, path=path, key=key, budget=budget, weights=weights, versions=versions)
 

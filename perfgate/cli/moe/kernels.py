@@ -51,9 +51,8 @@ def list_implementations(style: str) -> None:
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="The table. Default: this device's in the package."
 )
-@click.option("--again", is_flag=True, help="Tune cells that the table holds already, too.")
 @add_format_option
-def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool, style: str) -> None:
+def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path | None, style: str) -> None:
     """Search this GPU for the fastest plan of a layer, and store it with how it was found.
 
     SGLang's kernels get the same tiles and the same budget, and both are timed by turns; 4-bit weights are widened to 16 bits
@@ -64,7 +63,7 @@ def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path
     from perfgate.cli.moe.kernel_work import Budget, Tuning  # noqa: PLC0415 - loads torch
 
     counts = parse_tokens(tokens)
-    tuning = Tuning.open(shape, counts, out, Budget(seconds=seconds, plans=plans), is_again=again)
+    tuning = Tuning.open(shape, counts, out, Budget(seconds=seconds, plans=plans))
     if tuning.skipped:
         click.echo(f"in the table already: M = {', '.join(map(str, tuning.skipped))}", err=style == "json")
     results = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import write_output
+from perfgate.cli.output import FILE, write_output
 from perfgate.cli.sections import add_uncalibrated_option
 from perfgate.core import Verdict
 from perfgate.errors import InputError
@@ -23,16 +23,16 @@ from perfgate.verdict.layers import judge_layers
 
 
 @click.command(name="check")
-@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="RESULT_DIR", type=FILE)
 @click.option(
     "--baselines",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="DIR",
     help="Folder of stored noise bands; may be given several times. Default: the one kept in RESULT_DIR, then this machine's.",
 )
 @click.option("--format", "style", type=click.Choice(["text", "markdown", "json", "junit"]), default="text", show_default=True)
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there instead of to stdout.")
+@click.option("--output", type=FILE, metavar="FILE", help="Write there instead of to stdout.")
 @click.option(
     "--scenarios-in-pr",
     type=click.IntRange(min=1),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from perfgate.cli.output import FILE
 from perfgate.core import Run
 from perfgate.errors import InputError
 from perfgate.gate.baseline_files import load_baseline
@@ -55,8 +56,8 @@ def spread_lists(args: Iterable[str]) -> list[str]:
 @click.option("--candidate", multiple=True, metavar="FILES...", help="Outputs of the code after the change.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric; may be given several times.")
 @click.option("--margin", "margins", multiple=True, metavar="[NAME=]RATIO", help="Loss that matters, as 0.03 or 3%.")
-@click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Stored noise of this machine and workload.")
-@click.option("--model-config", metavar="FILE", type=click.Path(path_type=Path), help="config.json of the served model.")
+@click.option("--baseline", metavar="FILE", type=FILE, help="Stored noise of this machine and workload.")
+@click.option("--model-config", metavar="FILE", type=FILE, help="config.json of the served model.")
 @click.option("--format", "style", type=click.Choice(list(RENDERERS)), default="text", show_default=True)
 def command(
     *,

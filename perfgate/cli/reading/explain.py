@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
@@ -24,9 +24,9 @@ def complete_metric(_context: click.Context, _parameter: click.Parameter, begun:
 
 
 @click.command(name="explain")
-@click.argument("folder", metavar="[RESULT_DIR]", type=click.Path(path_type=Path), required=False)
+@click.argument("folder", metavar="[RESULT_DIR]", type=FILE, required=False)
 @click.argument("metric", metavar="[METRIC]", required=False, shell_complete=complete_metric)
-@click.option("--baselines", multiple=True, type=click.Path(path_type=Path), metavar="DIR", help="As for `perfgate check`.")
+@click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="As for `perfgate check`.")
 @add_format_option
 def command(folder: Path | None, metric: str | None, baselines: tuple[Path, ...], style: str) -> int:
     """Judge RESULT_DIR again and say why METRIC, such as p99_itl_ms, was judged as it was.

@@ -9,7 +9,7 @@ import click
 import orjson
 from pandas import DataFrame
 
-from perfgate.cli.output import write_file
+from perfgate.cli.output import FILE, write_file
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
@@ -21,25 +21,20 @@ from perfgate.results.results import load_results
 
 
 @click.command(name="export")
-@click.argument("sources", nargs=-1, required=True, metavar="RESULT_DIRS_OR_FILES...", type=click.Path(path_type=Path))
-@click.option("--csv", metavar="FILE", type=click.Path(path_type=Path), help="Write comma separated values.")
-@click.option("--parquet", metavar="FILE", type=click.Path(path_type=Path), help="Write Parquet (needs pyarrow).")
-@click.option(
-    "--openmetrics",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Write result folders with their verdicts for Prometheus.",
-)
+@click.argument("sources", nargs=-1, required=True, metavar="RESULT_DIRS_OR_FILES...", type=FILE)
+@click.option("--csv", metavar="FILE", type=FILE, help="Write comma separated values.")
+@click.option("--parquet", metavar="FILE", type=FILE, help="Write Parquet (needs pyarrow).")
+@click.option("--openmetrics", metavar="FILE", type=FILE, help="Write result folders with their verdicts for Prometheus.")
 @click.option(
     "--samples",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Write the raw samples of one result folder, a JSON line for each window.",
 )
 @click.option(
     "--expert-use",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Write how each arm of result folders used its experts, a JSON line for each arm.",
 )
 def command(

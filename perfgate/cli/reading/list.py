@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import FILE, add_format_option, print_json
 from perfgate.report.table import Table, print_table
 from perfgate.results.recent import RESULTS, ResultFolder, list_results
 
 
 @click.command(name="list")
-@click.argument("parent", metavar="[FOLDER]", type=click.Path(path_type=Path), default=RESULTS)
+@click.argument("parent", metavar="[FOLDER]", type=FILE, default=RESULTS)
 @click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, the newest first.")
 @add_format_option
 def command(parent: Path, last: int, style: str) -> int:

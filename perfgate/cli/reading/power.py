@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from perfgate.cli.output import FILE
 from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.cli.sections import SectionCommand, folder_option, option_of
 from perfgate.errors import BaselineError, InputError
@@ -53,21 +54,15 @@ _cost_option = option_of("What a start costs")
 
 
 @click.command(name="power", cls=SectionCommand)
-@_noise_option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="A baseline file.")
+@_noise_option("--baseline", "baseline_file", type=FILE, help="A baseline file.")
 @_noise_option(
     "--scenario", "scenario_name", help="A scenario by name or file; default: the one that the baseline names, if it ships."
 )
-@_noise_option(
-    "--baselines",
-    "folders",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Folder to look for the scenario's baseline in.",
-)
+@_noise_option("--baselines", "folders", type=FILE, multiple=True, help="Folder to look for the scenario's baseline in.")
 @_noise_option(
     "--from",
     "stored",
-    type=click.Path(path_type=Path),
+    type=FILE,
     multiple=True,
     help="In place of a baseline: a session of equal arms, or several; noise and times come from them.",
 )
@@ -81,7 +76,7 @@ _cost_option = option_of("What a start costs")
     "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded a start."
 )
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@folder_option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg file.")
+@folder_option("--picture", type=FILE, help="Also draw the curves into this .svg file.")
 def command(
     baseline_file: Path | None,
     scenario_name: str | None,

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from perfgate.cli.output import open_page, write_output
+from perfgate.cli.output import FILE, open_page, write_output
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.pages import write_page
@@ -21,26 +21,26 @@ PAGE = "report.html"
 
 
 @click.command(name="report")
-@click.argument("folder", metavar="[RESULT_DIR]", type=click.Path(path_type=Path), required=False)
-@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE instead of standard output.")
+@click.argument("folder", metavar="[RESULT_DIR]", type=FILE, required=False)
+@click.option("--output", metavar="FILE", type=FILE, help="Write to FILE instead of standard output.")
 @click.option(
     "--baselines",
     metavar="DIR",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Folder of stored noise bands; may be given several times. Default: as for `perfgate check`.",
 )
 @click.option(
     "--html",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Write a page with figures to FILE, which works offline; the comment is then written with --output alone.",
 )
 @click.option(
     "--layers",
     metavar="PATH",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Timings of MoE layers for the page: a JSON file or a folder of them; may be given several times.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser; without --html it goes into RESULT_DIR.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import print_json
+from perfgate.cli.output import FILE, print_json
 from perfgate.core import Run
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import decode, parse_runs, read_bytes
@@ -28,7 +28,7 @@ NO_RESULT = "no result"
 
 
 @click.command(name="show")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(*, files: tuple[Path, ...], style: str) -> int:
     """Print the runs of each FILE side by side: bench_serving JSONL, printed results, or a log of a server x client matrix.

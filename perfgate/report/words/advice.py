@@ -172,10 +172,10 @@ def _count_needed(judgement: Judgement, blocks: int, offset: float) -> int | Non
     if bounds is None or not blocks:
         return None
     _, seen, high = bounds
-    margin = log1p(judgement.margin_ratio)
+    margin_log = log1p(judgement.margin_ratio)
     error = (high - seen) / REACH
-    if seen <= margin / 2:
-        allowed = (margin - seen) / REACH
+    if seen <= margin_log / 2:
+        allowed = (margin_log - seen) / REACH
     elif judgement.fails_from is not None:
         allowed = error * seen / log1p(judgement.fails_from)
     else:

@@ -19,6 +19,8 @@ from perfgate.stats.expert_use import Unknown
 
 INFO_PATH = "/get_model_info"
 TIMEOUT_S = 30.0
+TOKENS_A_STEP = 16
+"""So many requests decode together."""
 
 
 class Attached:
@@ -59,7 +61,7 @@ class Attached:
             raise ServerError(f"{self.url}{path}: the answer is not JSON; ask an SGLang server") from None
 
 
-def ask_routing(url: str, recorded: Path, model: Path | None, tokens_a_step: int) -> RawTrace | Unknown:
+def ask_routing(url: str, recorded: Path, model: Path | None) -> RawTrace | Unknown:
     """Which experts the server at `url` chooses, its recorder writing into the folder `recorded`.
 
     `model` holds config.json; left out, it is the folder that the server names. Raise ServerError where the server cannot be
@@ -71,4 +73,4 @@ def ask_routing(url: str, recorded: Path, model: Path | None, tokens_a_step: int
         raise InputError(f"{folder}: the server's model is no folder of this machine; give one with its config.json as DIR")
     if not (recorded / HOOKED).exists():
         return Unknown.NO_RECORDER
-    return record(server, recorded, read_vocabulary(folder), tokens_a_step)
+    return record(server, recorded, read_vocabulary(folder), TOKENS_A_STEP)

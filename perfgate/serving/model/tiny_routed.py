@@ -37,11 +37,8 @@ TINY_IMBALANCE = 1.5
 CONSTANT_VALUE = 30.0
 
 
-def route(model: TinyModel, *, seed: int = DEFAULT_SEED, imbalance: float | None = None, collapsed: bool = False) -> TinyModel:
-    """The same shape with weights by a recipe. `collapsed` makes every token of a layer choose the same experts, for tests.
-
-    Raise InputError for an imbalance that the router cannot have.
-    """
+def route(model: TinyModel, *, seed: int = DEFAULT_SEED, collapsed: bool = False) -> TinyModel:
+    """The same shape with weights by a recipe. `collapsed` makes every token of a layer choose the same experts, for tests."""
     sizes = Sizes(
         layers=LAYERS,
         hidden=HIDDEN,
@@ -54,7 +51,7 @@ def route(model: TinyModel, *, seed: int = DEFAULT_SEED, imbalance: float | None
     recipe = build_recipe(
         sizes,
         seed=seed,
-        imbalance=TINY_IMBALANCE if imbalance is None else imbalance,
+        imbalance=TINY_IMBALANCE,
         never_generated=tuple(range(len(SPECIAL))),
         collapsed=collapsed,
     )

@@ -37,14 +37,13 @@ class Drift:
     """How far two starts' answers to the same prompts lie apart.
 
     `mean` is over all compared places, `worst` the mean within the prompt that differs most, both in units of `spread_nats`:
-    the standard deviation of the first start's prompt log-probs. `max_nats` is the largest single difference. `agreement` is
-    the share of prompts whose tokens are equal to the end; `first` names prompt and token of the earliest difference.
+    the standard deviation of the first start's prompt log-probs. `agreement` is the share of prompts whose tokens are equal to
+    the end; `first` names prompt and token of the earliest difference.
     """
 
     mean: float
     worst: float
     worst_prompt: int
-    max_nats: float
     spread_nats: float
     agreement: float
     prompts: int
@@ -63,7 +62,6 @@ def compare_starts(reference: Answers, other: Answers) -> Drift:
         mean=fmean(every) / spread,
         worst=max(means),
         worst_prompt=means.index(max(means)),
-        max_nats=max(every),
         spread_nats=spread,
         agreement=1 - len(flipped) / len(pairs),
         prompts=len(pairs),

@@ -1,4 +1,4 @@
-"""From windows to blocks: which windows of which start are judged, and what each block says of each metric."""
+"""From windows to blocks: when a start is warm, which of its windows are judged, and what each block says of each metric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.components import measure_variance
 from perfgate.stats.slope import find_growth
-from perfgate.stats.steady import SENTINEL_METRICS, STEADY_METRICS, find_stalled
+from perfgate.stats.steady import SENTINEL_METRICS, STEADY_METRICS, find_stalled, is_steady
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import advise, describe_other_work
 
@@ -215,3 +215,37 @@ def describe_curve(runs: Iterable[Run]) -> str:
     sums = [(sum(found.values()), len(found)) for found in map(read_run_badness, runs)]
     shape = [format_percent(expm1((total - sums[0][0]) / max(count, 1)), is_signed=True) for total, count in sums]
     return f"slowness against its first window: {', '.join(shape)}"
+
+
+Watched = tuple[Run, Mapping[str, float]]
+"""A window's run and its telemetry."""
+
+
+def is_warm(windows: Sequence[Watched], rules: WindowRules) -> bool:
+    """Whether the last of a start's `windows` agrees with the one before, as the judge has it, and did no other work."""
+    if len(windows) < 2:
+        return False
+    pair = [read_run_badness(run) for run, _ in windows[-2:]]
+    return is_steady(pair, rules.tolerance, rules.noise) and not rules.describe(windows[-1][1])
+
+
+def explain_cold(windows: Sequence[Watched], rules: WindowRules) -> str:
+    """Say why a start is not warm after all the `windows` that it may discard, and what to do."""
+    found = [rules.describe(telemetry) for _, telemetry in windows]
+    each = "; ".join(one or "nothing" for one in found)
+    ratio = format_percent(rules.tolerance, 0)
+    curve = describe_curve(run for run, _ in windows)
+    if found[-1]:
+        return (
+            f"never only served: the last of {len(windows)} warm-up windows {found[-1]} (window by window: {each}); "
+            f"{rules.advise(windows[-1][1])}"
+        )
+    if any(found):
+        return (
+            f"never got steady: when it had done its other work (window by window: {each}), the last of {len(windows)} warm-up "
+            f"windows did not agree with the one before within {ratio} ({curve}); raise warmup.max_discards"
+        )
+    return (
+        f"never got steady: of {len(windows)} warm-up windows no two in a row agreed within {ratio} ({curve}); "
+        "is something else running on this machine?"
+    )

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from perfgate.core import Arm, Role, Run, Window
 from perfgate.scenario.schema import Blocks, Warmup
-from perfgate.verdict.validity.pairing import WindowRules, group_windows
+from perfgate.verdict.validity.pairing import WindowRules, explain_cold, group_windows, is_warm
 from perfgate.verdict.validity.structure import AdmissionLimits, check_starts
-from perfgate.verdict.validity.warmth import explain_cold, is_warm
 from tests.fakes.sessions import make_scenario
 
 METRICS = ("output_tok_per_s", "mean_itl_ms")
