@@ -81,6 +81,7 @@ class Engine:
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
     our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source; None where
     none were read. `ranks_option` names the port at which the ranks of one server meet; None leaves it to the engine.
+    `segments` are the names, a pattern, of shared memory that it leaves where it is killed; None where it has none.
     `explain_refused` takes the arguments of server and load generator, and a version, and says why that cannot serve them.
     """
 
@@ -104,6 +105,7 @@ class Engine:
     dialect: Dialect = "sglang"
     model_option: str = "--model-path"
     ranks_option: str | None = None
+    segments: str | None = None
     is_profiled: bool = True
     has_client: bool = True
     ready_path: str = "/health_generate"

@@ -44,6 +44,7 @@ SGLANG = Engine(
     overrides_option="--json-model-override-args",
     # Before 0.5.23 it takes one from which connections are served as well, and may lose it before it is bound.
     ranks_option="--nccl-port",
+    segments="sglang_loads_*.shm",
     memory=MemoryOptions(
         share_option="--mem-fraction-static",
         is_workspace_in_share=False,

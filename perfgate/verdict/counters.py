@@ -37,11 +37,11 @@ class Counter:
 
     name: str
     title: str
-    unit: str
-    better: Better
     allowed_ratio: float
-    moves: Callable[[Scenario], bool]
     where: str
+    unit: str = ""
+    better: Better = Better.HIGHER
+    moves: Callable[[Scenario], bool] = lambda _: True
     decimals: int = 0
     judged_at: float | None = None
 
@@ -71,15 +71,12 @@ _ROWS = (
         name=KV_CAPACITY,
         title="KV capacity",
         unit="tokens",
-        better=Better.HIGHER,
         allowed_ratio=SMALLER_POOL,
-        moves=lambda _: True,
         where="all; a pool of fixed size, as all that ship have, where a candidate cannot hold it; of others `resolve` tells",
     ),
     Counter(
         name=REQUESTS_RETRACTED,
         title="Requests retracted",
-        unit="",
         better=Better.LOWER,
         allowed_ratio=0.0,
         # A server that retracts at all does so by when requests arrive: 1 to 5 times in equal windows of a CPU.
@@ -91,7 +88,6 @@ _ROWS = (
         name=CACHE_HIT_RATE,
         title="Prefix cache hits",
         unit="%",
-        better=Better.HIGHER,
         allowed_ratio=0.05,
         decimals=2,
         moves=lambda scenario: scenario.load.keep_cache or not scenario.load.is_random,
@@ -101,17 +97,14 @@ _ROWS = (
         name=ACCEPT_LENGTH,
         title="Accept length",
         unit="tokens a step",
-        better=Better.HIGHER,
         allowed_ratio=0.02,
         decimals=3,
-        moves=lambda _: True,
         where="those that serve with speculative decoding",
     ),
     Counter(
         name=DECODE_GRAPH_SHARE,
         title="Decode steps in a CUDA graph",
         unit="%",
-        better=Better.HIGHER,
         allowed_ratio=0.01,
         decimals=1,
         moves=_is_on_gpu,
@@ -121,7 +114,6 @@ _ROWS = (
         name=PREFILL_GRAPH_SHARE,
         title="Prefill steps in a CUDA graph",
         unit="%",
-        better=Better.HIGHER,
         allowed_ratio=0.05,
         decimals=1,
         moves=_is_on_gpu,

@@ -134,7 +134,7 @@ class Server:
     def start(self) -> None:
         """Launch every service with its output in a log file. Raise ServerError if a program is not there."""
         self.port = find_free_port()
-        self._segments = _list_segments()
+        self._segments = self._list_segments()
         self._begun = time.monotonic()
         self.expert_folder.mkdir(parents=True, exist_ok=True)
         own = {EXPERTS: str(self.expert_folder)}
@@ -228,11 +228,15 @@ class Server:
         survivors = []
         while self._running:
             survivors += self._reaper.end(self._running.pop().process, self.launch.stop_timeout_s)
-        for segment in _list_segments() - self._segments:
+        for segment in self._list_segments() - self._segments:
             segment.unlink(missing_ok=True)
         shutil.rmtree(self.expert_folder, ignore_errors=True)
         if survivors:
             raise ServerError(f"processes {survivors} survived SIGKILL; the machine needs a restart")
+
+    def _list_segments(self) -> set[Path]:
+        names = self.launch.engine.segments
+        return set() if names is None else set(SHARED_MEMORY.glob(names))
 
     def _tell(self, log: Path | None = None) -> str:
         log = log or self.log
@@ -263,10 +267,6 @@ def wait_all_ready(servers: Sequence[Server], on_wait: Callable[[Server, float],
         given_up.set()
         # A question under way ends with its server, at the latest when its time is up.
         pool.shutdown(wait=False)
-
-
-def _list_segments() -> set[Path]:
-    return set(SHARED_MEMORY.glob("sglang_loads_*.shm"))
 
 
 def read_telling_lines(log: Path, words: tuple[str, ...], limit: int = 3) -> list[str]:

@@ -68,6 +68,17 @@ def get_pid(server):
     return server.leaders[0]
 
 
+def test_stop__removes_the_shared_memory_that_its_server_left(tmp_path, reaper, monkeypatch):
+    monkeypatch.setattr("perfgate.serving.engine.server.SHARED_MEMORY", tmp_path)
+    (tmp_path / "sglang_loads_other.shm").touch()
+
+    with build_server(tmp_path, reaper, "ok"):
+        (tmp_path / "sglang_loads_own.shm").touch()
+        (tmp_path / "psm_foreign").touch()
+
+    assert {path.name for path in tmp_path.glob("*_*")} == {"sglang_loads_other.shm", "psm_foreign"}
+
+
 def test_server__starts_flushes_and_stops(tmp_path, reaper):
     with build_server(tmp_path, reaper, "ok") as server:
         pid = get_pid(server)
