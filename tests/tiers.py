@@ -12,6 +12,7 @@ FOLDERS = {"e2e": "engine", "kernels": "kernels"}
 """The mark of each folder whose tests all need the same. The quick tier does not import them: torch alone takes seconds."""
 
 FILES = {
+    "test_adopting_walk.py": "act",
     "test_html_browser.py": "browser",
     "test_workflow_callers.py": "act",
     "test_workflow_comments.py": "act",

@@ -20,6 +20,7 @@ from perfgate.readers.printed_table import has_table, parse_tables
 from perfgate.readers.request_details import Details, detail_findings, detail_values, parse_details
 from perfgate.readers.run_checks import NO_LIMIT, as_count, as_number, check_run, read_rate
 from perfgate.results.raw.raw_files import read_raw
+from perfgate.storage.bounded import require_few_lists
 
 STREAM = "-"
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -168,6 +169,7 @@ def _parse_line(line: bytes, source: str, where: str) -> Run:
 
 
 def _load(line: bytes, where: str) -> dict[str, Any]:
+    require_few_lists(line, where)
     try:
         record = orjson.loads(_quote_non_numbers(line))
     except orjson.JSONDecodeError as error:

@@ -6,7 +6,6 @@ time is its own without that of the operators it called, and the sum over all of
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ import orjson
 from perfgate.errors import EvidenceError
 from perfgate.evidence import KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
 from perfgate.readers.traced_layers import sum_layers
+from perfgate.storage.bounded import read_bounded, unpack_gzip
 
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 _OPERATORS = {"cpu_op"}
@@ -111,8 +111,9 @@ def _list_streams(own: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[
 def _list_events(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the complete events: those with a beginning and a duration."""
     try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        with path.open("rb") as file:
+            content = read_bounded(file, path)
+        content = unpack_gzip(content, path) if path.suffix == ".gz" else content
         found = orjson.loads(content)
     except (OSError, EOFError, zlib.error) as error:
         raise EvidenceError(f"{path}: truncated or no trace ({error}); profile again") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
@@ -18,7 +17,8 @@ from perfgate.evidence import Answers, Question
 from perfgate.readers.replies import ReplyError, read_replies
 from perfgate.results.raw.raw_files import find_damage, is_packed, read_raw
 from perfgate.results.words import describe_damage
-from perfgate.storage.journal import DAMAGED, append_record, read_records, write_packed
+from perfgate.storage.bounded import unpack_gzip
+from perfgate.storage.journal import DAMAGED, append_record, read_bytes, read_records, write_packed
 
 ANSWERS_FILE = "answers.jsonl"
 ANSWER_DIR = "answers"
@@ -85,6 +85,6 @@ def _read_raw(folder: Path, record: AnswerRecord) -> bytes:
         if damage := find_damage(folder, record.file, record.sha256):
             raise ReplyError(describe_damage(damage))
         path = folder / record.file
-        return read_raw(path) if is_packed(folder, record.file) else gzip.decompress(path.read_bytes())
+        return read_raw(path) if is_packed(folder, record.file) else unpack_gzip(read_bytes(path), path)
     except (EvidenceError, OSError, EOFError, zlib.error) as error:
         raise ReplyError(f"{record.file} cannot be read ({error}); measure again") from None

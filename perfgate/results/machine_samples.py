@@ -20,6 +20,7 @@ from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_fields
 from perfgate.readers.request_details import MS_PER_S, parse_details
 from perfgate.results.raw.raw_files import is_packed, read_raw
+from perfgate.storage.bounded import require_bounded
 from perfgate.storage.journal import read_bytes
 
 TELEMETRY_FILE = "telemetry.jsonl.gz"
@@ -79,14 +80,15 @@ def _split(content: bytes) -> Iterator[bytes]:
 def _unpack(member: bytes) -> tuple[bytes, bool]:
     """The text of a member as far as it can be had, and whether that is all of it."""
     unpacker = zlib.decompressobj(wbits=_GZIP)
-    text = b""
+    text = bytearray()
     try:
         # In small pieces: what comes out of the one with the damage is lost.
         for start in range(0, len(member), PIECE_BYTES):
             text += unpacker.decompress(member[start : start + PIECE_BYTES])
+            require_bounded(len(text), TELEMETRY_FILE)
     except zlib.error:
-        return text, False
-    return text, unpacker.eof and not unpacker.unused_data
+        return bytes(text), False
+    return bytes(text), unpacker.eof and not unpacker.unused_data
 
 
 def _parse(text: bytes) -> Mapping[str, Any] | None:

@@ -26,6 +26,7 @@ from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.scenario.schema import Scenario, parse_scenario
+from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_records, write_atomically
 from perfgate.storage.schema import dump, parse_json
 from perfgate_moe.proof.values import KernelProof
@@ -134,7 +135,7 @@ SESSION_LAYOUT = FolderLayout(what="session", record_file=SESSION_FILE, text_fil
 
 
 def read_record(folder: Path) -> SessionRecord:
-    """Read `session.json`. Raise EvidenceError when the folder is no result folder or the file is broken."""
+    """Read `session.json`. Raise EvidenceError for no result folder, one that leads out of itself, or a broken file."""
     if not folder.is_dir():
         raise EvidenceError(f"{folder}: no such result folder; give the folder that `perfgate run --out` wrote")
     path = folder / SESSION_FILE
@@ -142,6 +143,7 @@ def read_record(folder: Path) -> SessionRecord:
         raise EvidenceError(
             f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
         )
+    require_plain(folder)
     return read_json(path, SessionRecord, DAMAGED)
 
 

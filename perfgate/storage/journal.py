@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import orjson
 
 from perfgate.errors import EvidenceError
+from perfgate.storage.bounded import read_bounded
 from perfgate.storage.schema import check_value, dump, parse_json
 
 T = TypeVar("T")
@@ -111,9 +112,10 @@ def read_records(path: Path, kind: type[T], hint: str) -> list[T]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file of a result folder. Raise EvidenceError naming it when that cannot be done."""
+    """Read a file of a result folder. Raise EvidenceError naming it when that cannot be done, or when it has no end."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return read_bounded(file, path)
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read ({error.strerror})") from None
 

@@ -579,6 +579,38 @@ def test_attack__many_documents_that_are_small_each(tmp_path, monkeypatch):
         read_documents(path)
 
 
+def test_attack__one_stream_under_many_names(tmp_path):
+    """The directory of the archive points to the same bytes again and again, as a bomb without nesting does."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(NAME, bytes(100_000))
+        (member,) = archive.infolist()
+        for number in range(5):
+            twin = zipfile.ZipInfo(f"handoff-{number}.json")
+            for field in ("compress_type", "CRC", "compress_size", "file_size", "header_offset", "external_attr"):
+                setattr(twin, field, getattr(member, field))
+            archive.filelist.append(twin)
+    path = tmp_path / "bomb.zip"
+    path.write_bytes(buffer.getvalue())
+
+    with pytest.raises(HandoffError, match="no sound zip file"):
+        read_documents(path)
+
+
+def test_attack__an_archive_behind_a_document(tmp_path, packed):
+    """One reader of zip files finds the archive at the end, another the document at the begin: here neither is taken."""
+    buffer = io.BytesIO(packed)
+    buffer.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr(NAME, packed.replace(b"a" * 40, b"b" * 40))
+    path = tmp_path / "both.zip"
+    path.write_bytes(buffer.getvalue())
+
+    [(name, content)] = read_documents(path).items()
+    with pytest.raises(HandoffError):
+        parse_handoff(content, name)
+
+
 def test_attack__many_members(tmp_path):
     path = tmp_path / "artifact.zip"
     with zipfile.ZipFile(path, "w") as archive:

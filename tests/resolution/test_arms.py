@@ -80,6 +80,15 @@ def test_find_source__requirements_that_cannot_be_read(tmp_path, text):
         find(tree)
 
 
+def test_attack__requirements_nested_too_deeply(tmp_path):
+    """A change's own file: it ended as a defect of perfgate."""
+    tree = make_tree(tmp_path / "sglang")
+    (tree / "python" / "pyproject.toml").write_text(f"a = {'[' * 20_000}{']' * 20_000}")
+
+    with pytest.raises(InputError, match=r"project\.dependencies cannot be read"):
+        find(tree)
+
+
 def test_find_source__a_triton_that_is_no_version():
     with pytest.raises(InputError, match="--base-triton newest: is no version"):
         find(sys.executable, triton="newest")

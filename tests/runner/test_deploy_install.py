@@ -75,6 +75,22 @@ def test_install__of_the_engine_without_a_gpu_is_one_list_and_torch():
     assert f"--index-url https://download.pytorch.org/whl/cpu {torch}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_docs__install_by_hash_from_the_tree_or_one_exact_version():
+    """A list by hash, an extra of the checkout, or one package with its version; no name alone, no list without hashes."""
+    pages = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    commands = [
+        (page.name, command)
+        for page in pages
+        for command in re.findall(r"\bpip install ([^`\n#]*[^`\n# ])", page.read_text(encoding="utf-8"))
+    ]
+    sound = re.compile(r"(--\S+( https://\S+)? )*('?\.(\[[a-z-]+\])?'?|[a-z-]+==[0-9.]+)$")
+
+    assert len(commands) > 8
+    for page, command in commands:
+        is_by_hash = "--require-hashes" in command and "-r .github/requirements" in command
+        assert is_by_hash or sound.match(command), f"{page}: pip install {command}"
+
+
 def test_install__shell_is_clean():
     beside = Path(sys.executable).with_name("shellcheck")
     checker = beside if beside.exists() else shutil.which("shellcheck") or pytest.skip("the test extra has shellcheck")

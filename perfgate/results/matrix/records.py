@@ -27,6 +27,7 @@ from perfgate.results.records import (
 )
 from perfgate.results.resumption import Progressed, measure_progress, read_number
 from perfgate.scenario.matrix import Matrix, parse_matrix
+from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_lines, read_records
 
 MATRIX_FILE = "matrix.json"
@@ -93,7 +94,8 @@ def read_matrix(folder: Path) -> Matrix:
 
 
 def read_matrix_record(folder: Path) -> MatrixRecord:
-    """Read `matrix.json`. Raise EvidenceError naming the field that is wrong."""
+    """Read `matrix.json`. Raise EvidenceError naming the field that is wrong, or what leads out of the folder."""
+    require_plain(folder)
     return read_json(folder / MATRIX_FILE, MatrixRecord, DAMAGED)
 
 

@@ -26,6 +26,8 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
 from perfgate.results.words import describe_damage
+from perfgate.storage.bounded import require_bounded
+from perfgate.storage.journal import read_bytes
 from perfgate.storage.schema import dump, parse_json
 
 PACK_FILE = "raw.tar.xz"
@@ -106,7 +108,7 @@ def read_pack(folder: Path) -> Pack | None:
 @lru_cache(maxsize=2)
 def _read(path: Path, changed_ns: int, size_bytes: int) -> Pack:
     del changed_ns, size_bytes
-    members = dict(_list_members(_unpack(path.read_bytes())))
+    members = dict(_list_members(_unpack(path), path))
     lines = members.pop(INDEX_MEMBER, None)
     if lines is None:
         raise EvidenceError(f"{path}: damaged or no packed session: {INDEX_MEMBER} cannot be read; copy it again")
@@ -115,25 +117,30 @@ def _read(path: Path, changed_ns: int, size_bytes: int) -> Pack:
     return Pack(path=path, files={found.file: found for found in files}, members=members)
 
 
-def _unpack(content: bytes) -> bytes:
+def _unpack(path: Path) -> bytes:
     """The archive as far as it can be had: what a torn or damaged file holds before the damage is still evidence."""
+    content = read_bytes(path)
     unpacker, text = lzma.LZMADecompressor(format=lzma.FORMAT_XZ), io.BytesIO()
     try:
         for start in range(0, len(content), PIECE_BYTES):
             if unpacker.eof:
                 break
             text.write(unpacker.decompress(content[start : start + PIECE_BYTES]))
+            require_bounded(text.tell(), path)
     except lzma.LZMAError:
         pass
     return text.getvalue()
 
 
-def _list_members(archive: bytes) -> Iterator[tuple[str, bytes]]:
+def _list_members(archive: bytes, path: Path) -> Iterator[tuple[str, bytes]]:
+    total_bytes = 0
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
             for member in tar:
                 file = tar.extractfile(member) if member.isreg() else None
                 if file is not None:
+                    # What a sparse member says of its length has nothing to do with that of the archive.
+                    require_bounded(total_bytes := total_bytes + member.size, path)
                     yield member.name, file.read()
     except tarfile.TarError:
         # The member in which the archive ends; those before it are whole.

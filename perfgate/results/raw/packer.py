@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from perfgate.results.records import read_entries, read_record
 from perfgate.results.resumption import read_progressed
 from perfgate.results.server_info import SERVER_DIR
 from perfgate.results.words import describe_damage
+from perfgate.storage.bounded import unpack_gzip
 from perfgate.storage.journal import WINDOW_DIR, read_bytes, read_lines, write_atomically
 
 PATTERNS = (
@@ -89,7 +89,7 @@ def _read_all(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, str, by
     for name in names:
         packed = read_bytes(folder / name)
         try:
-            raw = gzip.decompress(packed) if name.endswith(".gz") else packed
+            raw = unpack_gzip(packed, folder / name) if name.endswith(".gz") else packed
         except (EOFError, OSError, zlib.error) as error:
             raise EvidenceError(f"{folder / name}: damaged gzip file ({error}); nothing was packed") from None
         yield name, hashlib.sha256(packed).hexdigest(), raw

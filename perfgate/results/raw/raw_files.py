@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from pathlib import Path
 
 from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.pack import PACK_FILE, read_pack
+from perfgate.storage.bounded import read_bounded, unpack_gzip
 from perfgate.storage.journal import read_bytes
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -39,16 +39,17 @@ def is_packed(folder: Path, file: str) -> bool:
 def read_raw(path: Path) -> bytes:
     """The unpacked content of a raw file, one folder deep in a result folder or at its top.
 
-    Raise FileNotFoundError when it lies nowhere, EvidenceError for a packed one that is not as it was, and OSError, EOFError or
-    zlib.error for a file that cannot be unpacked.
+    Raise FileNotFoundError when it lies nowhere, EvidenceError for a packed one that is not as it was or one beyond the limit
+    of `perfgate.storage.bounded`, and OSError, EOFError or zlib.error for a file that cannot be unpacked.
     """
     for folder in () if path.exists() else path.parents[:2]:
         pack = read_pack(folder)
         name = path.relative_to(folder).as_posix()
         if pack is not None and name in pack.files:
             return pack.read(name)
-    content = path.read_bytes()
-    return gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
+    with path.open("rb") as file:
+        content = read_bounded(file, path)
+    return unpack_gzip(content, path) if content.startswith(GZIP_MAGIC) else content
 
 
 def list_raw(folder: Path, pattern: str) -> list[str]:

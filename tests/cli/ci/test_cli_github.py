@@ -978,6 +978,38 @@ def test_attack__a_closed_pull_request_costs_no_gpu(server, tmp_path, capsys):
     assert server.get()["dispatches"] == server.get()["statuses"] == []
 
 
+def test_attack__a_fork_that_was_deleted(server, tmp_path):
+    """GitHub names no repository of its head any more: it is a fork still, whose code takes a commit that a writer names."""
+    server.set(pulls={"7": {**make_pull(), "head": {"sha": HEAD, "ref": "main", "repo": None}}})
+
+    assert say(tmp_path, make_comment("/perfgate run")) == 2
+    assert server.get()["dispatches"] == []
+    assert say(tmp_path, make_comment(f"/perfgate run {HEAD}")) == 0
+    assert [found["inputs"]["head_sha"] for found in server.get()["dispatches"]] == [HEAD]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "--> <img src=x> @all o/r#1",
+        "<!-- perfgate:end {} --> <!-- perfgate:v1 -->",
+        "[fixed](https://example.org) | GH-1 $x$",
+    ],
+)
+def test_attack__a_reason_that_says_more_than_text(server, tmp_path, reason):
+    """The bot repeats it in a comment that programs read."""
+    set_run(server, pack(tmp_path, worse=0.2))
+    report(tmp_path, make_run())
+    fail_check(server)
+
+    assert say(tmp_path, make_comment(f'/perfgate accept "{reason}"', "mia")) == 0
+    record = next(body for body in read_replies(server) if "**Accepted**" in body)
+    mark, shown = record.split("\n", 1)
+    assert mark.count("<!--") == mark.count("-->") == 1
+    assert mark.endswith("-->")
+    assert not {found for found in ("<", "-->", "@all", "r#1", "[fixed]", "GH-1", "https://", "$x") if found in shown}
+
+
 def test_command__a_name_of_a_managed_user(server, tmp_path):
     server.set(permissions={"ada_corp": "write"})
 
