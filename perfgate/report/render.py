@@ -127,14 +127,14 @@ def lay_out_body(
     """
     body = ""
     for saving in _SAVINGS if words is not None else _SAVINGS[:1]:
-        body = _render_body(report, fold, depth, saving, is_brief=is_brief, is_open=words is not None)
+        body = _render_body(report, fold, depth, saving, is_brief=is_brief)
         if words is None or count_words(close_folds(body)) <= words:
             break
     return body
 
 
-def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *, is_brief: bool, is_open: bool) -> str:
-    view, is_folded = report.view, fold >= Fold.CALM_METRICS
+def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *, is_brief: bool) -> str:
+    view, is_folded, is_open = report.view, fold >= Fold.CALM_METRICS, is_brief or depth == TOP
     listed = _list_shown(view, fold, is_brief=is_brief)
     shown, hidden = listed[: saving.rows], [row for row in view.rows if row not in listed]
     calm = [row for row in view.rows if is_folded and row.is_calm and row.is_gating]
@@ -151,7 +151,7 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             has_kernels=saving.has_kernels,
             rows=shown,
             more_rows=len(listed) - len(shown) if shown else 0,
-            cut_rows=[row for row in view.rows if is_open and row.is_gating and row not in shown and row not in calm],
+            cut_rows=[row for row in view.rows if is_open and row.is_gating and row not in (*shown, *calm)],
             also_lost=[row for row in hidden if row.is_lost],
             calm=calm,
             is_pass=view.headline.outcome in (Outcome.PASS, Outcome.IMPROVED),
