@@ -28,7 +28,7 @@ from perfgate.report.render import (
 from perfgate.report.words import wording
 from perfgate.report.words.families import count_margins
 from perfgate.report.words.headline import TOP, write_heading, write_several, write_shortened
-from perfgate.report.words.length import WORDS, close_folds, count_words
+from perfgate.report.words.length import WORDS, close_folds, count_words, write_fold
 from perfgate.verdict.counters import describe_count
 
 
@@ -60,7 +60,7 @@ def build_comment(cases: Sequence[ReportedCase], room: int, words: int = WORDS) 
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
     ordered = sorted(cases, key=lambda case: (case.verdict.outcome is not outcome, *_rank(case)))
     show = _show_one if len(ordered) == 1 else _show_several
-    return show(ordered, room, words) or _list_losses(ordered)
+    return show(ordered, room, words) or _list_losses(ordered, words)
 
 
 def _rank(case: ReportedCase) -> tuple[int, float]:
@@ -144,16 +144,18 @@ def _write_heading(case: ReportedCase, *, is_first: bool) -> str:
     return write_heading(case.verdict.outcome.icon, told, TOP + 1)
 
 
-def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
-    """The shortest that a comment can be: every loss, and how many scenarios had none."""
+def _list_losses(cases: Sequence[ReportedCase], words: int) -> Comment:
+    """The shortest that a comment can be: every loss, those beyond `words` in a fold, and how many scenarios had none."""
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
     lost = [(case, losses) for case in cases if (losses := list_losses(case))]
     lines = [f"- {markdown(case.verdict.scenario)}: REGRESSION in {', '.join(losses)}" for case, losses in lost]
     counts = _count_outcomes([case for case in cases if not list_losses(case)])
     lines += [f"- without a regression: {counts}"] if counts else []
-    body = "\n".join(["", *lines]) + "\n"
-    words = write_shortened([case.headline for case in cases])
-    return Comment(outcome=outcome, headline=words, body=body)
+    headline = write_shortened([case.headline for case in cases])
+    left = words - count_words(headline)
+    shown = min(sum(total <= left for total in accumulate(map(count_words, lines))), ROWS_SHOWN)
+    rest = write_fold(f"{len(lines) - shown} more", lines[shown:]) if lines[shown:] else ()
+    return Comment(outcome=outcome, headline=headline, body="\n".join(["", *lines[:shown], *rest]) + "\n")
 
 
 def _count_outcomes(cases: Sequence[ReportedCase]) -> str:

@@ -121,11 +121,12 @@ def lay_out_body(
 ) -> str:
     """Return the markdown below the heading, with at most `words` before its folds; None where it lies in a fold itself.
 
-    What is left out stands in the folds, so only a body that has all of them is shortened; where even the shortest has more
-    words, that one is returned. A brief body shows calm metrics in its table of all metrics alone, where there is one.
+    What is left out stands in the folds, or in a small one of its own where there is no room for those. Where even the
+    shortest body has more words, that one is returned. A brief body shows calm metrics in its table of all metrics alone,
+    where there is one.
     """
     body = ""
-    for saving in _SAVINGS if fold is Fold.NOTHING and words is not None else _SAVINGS[:1]:
+    for saving in _SAVINGS if words is not None else _SAVINGS[:1]:
         body = _render_body(report, fold, depth, saving, is_brief=is_brief)
         if words is None or count_words(close_folds(body)) <= words:
             break
@@ -133,9 +134,10 @@ def lay_out_body(
 
 
 def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *, is_brief: bool) -> str:
-    view, is_folded = report.view, fold >= Fold.CALM_METRICS
+    view, is_folded, is_open = report.view, fold >= Fold.CALM_METRICS, is_brief or depth == TOP
     listed = _list_shown(view, fold, is_brief=is_brief)
     shown, hidden = listed[: saving.rows], [row for row in view.rows if row not in listed]
+    calm = [row for row in view.rows if is_folded and row.is_calm and row.is_gating]
     breakdown = build_breakdown(report.attribution, report.verdict.judgements)
     return (
         _environment(escape.markdown)
@@ -149,8 +151,9 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             has_kernels=saving.has_kernels,
             rows=shown,
             more_rows=len(listed) - len(shown) if shown else 0,
+            cut_rows=[row for row in view.rows if is_open and row.is_gating and row not in (*shown, *calm)],
             also_lost=[row for row in hidden if row.is_lost],
-            calm=[row for row in view.rows if is_folded and row.is_calm and row.is_gating],
+            calm=calm,
             is_pass=view.headline.outcome in (Outcome.PASS, Outcome.IMPROVED),
             is_accepted_here=report.span is not None and view.headline.outcome is Outcome.REGRESSION,
             is_void=view.headline.outcome is Outcome.INVALID,
@@ -178,7 +181,7 @@ def count_rows(report: ReportedCase, fold: Fold) -> int:
 
 def _list_shown(view: View, fold: Fold, *, is_brief: bool) -> list[MetricRow]:
     rows = [row for row in view.rows if row.is_gating and not (fold >= Fold.CALM_METRICS and row.is_calm)]
-    if is_brief and fold is Fold.NOTHING:
+    if is_brief and fold < Fold.CALM_METRICS:
         rows = [row for row in rows if not row.is_calm] or rows[:1]
     return rows[:ROWS_SHOWN]
 

@@ -34,7 +34,7 @@ def test_model_make__says_what_was_made(tmp_path, capsys):
 def test_model_make__a_large_shape_needs_no_hub(tmp_path, capsys):
     argv = ["model", "make", "gpt-oss-20b-shape", str(tmp_path), "--weights", "routed", "--dtype", "bf16", "--layers", "6"]
 
-    code = main([*argv, "--seed", "3"])
+    code = main([*argv, "--seed", "3", "--imbalance", "1.5"])
 
     out = capsys.readouterr().out
     assert code == 0

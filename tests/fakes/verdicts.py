@@ -7,7 +7,7 @@ from dataclasses import replace
 from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Verdict, Window
 from perfgate.evidence import Session, Timing
 from perfgate.github.comment.reproduction import Reproduction
-from perfgate.github.comment.sections import build_section, find_words
+from perfgate.github.comment.sections import build_section, find_room, find_words
 from perfgate.github.comment.states import find_state
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.report.comment import build_comment
@@ -307,6 +307,6 @@ def make_section(hardware, *cases, link=ARTIFACT, machines=1):
             "span": reproduction.span,
         }
         handed.append(replace(case, session=session, **links))
-    comment = build_comment(handed, 60_000, find_words(machines))
+    comment = build_comment(handed, find_room(machines), find_words(machines))
     state = find_state([case.verdict.outcome for case in cases])
     return build_section(subject, state, "2026-11-21T10:00:00Z", headline=comment.headline, body=comment.body.strip())

@@ -235,9 +235,13 @@ def test_comment__says_it_in_120_words_and_five_rows_outside_the_folds(name):
     assert shown.count("\n| ") <= 6
 
 
-MACHINES = ("cpu-intel-xeon-2.50ghz-2c", "nvidia-h100-80gb-hbm3-x8", "nvidia-h200-141gb-x8")
-SCENARIOS = ("gpt-oss-120b-shape-mxfp4-chat-json-c16", "qwen3-30b-a3b-shape-bf16-closed-c16")
-PULL_REQUESTS = [(machines, scenarios) for machines in (1, 2, 3) for scenarios in (1, 2)]
+KINDS = ("nvidia-h20", "nvidia-h20-x8", "nvidia-h100-80gb-hbm3", "nvidia-h200-141gb", "nvidia-b200-x8")
+MACHINES = ("cpu-intel-xeon-2.50ghz-2c", "nvidia-h100-80gb-hbm3-x8", "nvidia-h200-141gb-x8", *KINDS)
+LOADS = ("chat-json-c16", "closed-c16", "mixed-c16", "mixed-c64", "saturation", "prefill", "decode", "soak", "kept-c64", "c1")
+MODELS = ("gpt-oss-120b-shape-mxfp4", "qwen3-30b-a3b-shape-bf16", "deepseek-shape-fp8", "gpt-oss-20b-shape-mxfp4-tp2")
+SCENARIOS = tuple(f"{model}-{load}" for load in LOADS for model in MODELS)
+FEW = [(machines, scenarios) for machines in (1, 2, 3) for scenarios in (1, 2)]
+MANY = [(1, 8), (1, 40), (2, 40), (3, 12), (5, 1), (8, 1)]
 LOST = ("median_itl_ms", "output_tok_per_s", "mean_e2e_ms", "p99_itl_ms", "mean_ttft_ms", "p99_ttft_ms")
 
 
@@ -303,7 +307,7 @@ def count_shown_rows(shown):
     return len(tables) + max(shown.count("\n#### ") - 1, 0)
 
 
-@pytest.mark.parametrize(("machines", "scenarios"), PULL_REQUESTS)
+@pytest.mark.parametrize(("machines", "scenarios"), [*FEW, *MANY])
 @pytest.mark.parametrize("name", LONG)
 def test_render__keeps_to_120_words_and_five_rows_over_all_machines(name, machines, scenarios):
     """Every machine is named before the folds, and what is short there stands in full in a fold."""
@@ -318,7 +322,7 @@ def test_render__keeps_to_120_words_and_five_rows_over_all_machines(name, machin
     assert comment.count("<details>") == comment.count("</details>")
 
 
-@pytest.mark.parametrize("size", PULL_REQUESTS)
+@pytest.mark.parametrize("size", FEW)
 @pytest.mark.parametrize("is_uncalibrated", [False, True])
 @pytest.mark.parametrize("layers", [0, 3])
 @pytest.mark.parametrize("counters", [0, 1, 6])
@@ -336,6 +340,35 @@ def test_comment__keeps_to_120_words_whatever_was_lost(losses, counters, layers,
     assert all(COUNTERS[one.counter].title in comment for one in case.verdict.counts)
     assert "All kernels of one forward step" in comment
     assert "0 of " in comment
+
+
+@pytest.mark.parametrize("size", MANY)
+@pytest.mark.parametrize("counters", [0, 6])
+@pytest.mark.parametrize("losses", [1, 6])
+def test_comment__keeps_to_120_words_where_there_is_no_room_for_all_folds(losses, counters, size):
+    """What is cut from the scenario that is open stands in a fold of its own, the rest in the report that is linked."""
+    case = make_worst(losses, counters, 3, is_uncalibrated=True)
+
+    comment = render_pull_request([case], *size)
+
+    shown = close_folds(comment)
+    assert 20 < count_words(shown) <= 120
+    assert all(METRICS[one.metric].title in comment for one in case.verdict.judgements)
+    assert "**Machine:** uncalibrated" in shown
+    assert "4 of 20 blocks" in comment
+    assert ARTIFACT in shown
+    assert comment.count("<details>") == comment.count("</details>")
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_comment__keeps_to_120_words_where_a_line_for_each_scenario_has_no_room(name):
+    """Eight machines of 40 scenarios have 2,800 letters each: every loss stands there, the first ones before the fold."""
+    comment = render_pull_request(LONG[name], 8, 40)
+
+    shown = close_folds(comment)
+    assert 20 < count_words(shown) <= 120
+    assert sorted(re.findall(r"^## .*\((\S+)\)$", shown, re.MULTILINE)) == sorted(MACHINES)
+    assert comment.count("<details>") == comment.count("</details>")
 
 
 def test_comment__accepting_a_loss_is_in_a_fold_for_maintainers():

@@ -17,7 +17,7 @@ from perfgate.serving.experts.attached import ask_routing
 from perfgate.serving.experts.expert_recorder import VARIABLE
 from perfgate.serving.model.generated_model import Drawn, write_chosen
 from perfgate.serving.model.model_guard import ModelFacts, find_config, read_config, verify_model, verify_moe_config
-from perfgate.serving.model.routed_recipe import DEFAULT_SEED
+from perfgate.serving.model.routed_recipe import DEFAULT_IMBALANCE, DEFAULT_SEED
 from perfgate.serving.model.routed_shapes import FORMATS, Choice, Format
 from perfgate.serving.model.served_model import digest_weights
 from perfgate.stats.expert_use import ExpertUse, Unknown, find_faults, measure_use
@@ -94,6 +94,12 @@ def _show_use(use: ExpertUse, style: str) -> None:
 @click.option("--dtype", "numbers", type=click.Choice(FORMATS), help="Of a large shape's experts. [default: as published]")
 @click.option("--layers", type=click.IntRange(min=1), metavar="N", help="Layers of a large shape. [default: as published]")
 @click.option("--seed", type=click.IntRange(min=0), default=DEFAULT_SEED, metavar="N", show_default=True, help="Of the draws.")
+@click.option(
+    "--imbalance",
+    type=click.FloatRange(min=1.0),
+    metavar="X",
+    help=f"Load of a layer's most popular expert over the mean load. [default: {DEFAULT_IMBALANCE:g}]",
+)
 @add_format_option
 def make(
     name: str,
@@ -102,6 +108,7 @@ def make(
     numbers: Format | None,
     layers: int | None,
     seed: int,
+    imbalance: float | None,
     style: str,
 ) -> None:
     """Write the model NAME into DIR; nothing is downloaded.
@@ -109,7 +116,7 @@ def make(
     NAME is tiny-qwen3-moe or tiny-gpt-oss, a checkpoint of a few megabytes, or gpt-oss-20b-shape, qwen3-30b-a3b-shape or
     deepseek-fp8-shape (5 layers): published sizes without weights, which a server with --load-format dummy draws itself.
     """
-    write_chosen(folder, name, weights, Choice(format=numbers, layers=layers, seed=seed))
+    write_chosen(folder, name, weights, Choice(format=numbers, layers=layers, seed=seed, imbalance=imbalance))
     _show(verify_moe_config(read_config(folder), str(find_config(folder))), folder, style)
 
 

@@ -36,7 +36,7 @@ def write_model(folder: Path, name: str) -> Path:
 
 
 def write_chosen(folder: Path, name: str, weights: Drawn | None, choice: Choice) -> Path:
-    """Write the model `name` with what was chosen of it: the weights, the format, the layers, the seed.
+    """Write the model `name` with what was chosen of it: the weights, the format, the layers, the seed, the imbalance.
 
     Raise InputError for a choice that the model does not have.
     """
@@ -46,13 +46,13 @@ def write_chosen(folder: Path, name: str, weights: Drawn | None, choice: Choice)
         return write_shape(folder, name, choice)
     if weights != "routed" and not name.endswith(ROUTED_ENDING):
         if choice != Choice():
-            raise InputError(f"model {name!r}: --dtype, --seed and --layers need --weights routed")
+            raise InputError(f"model {name!r}: --dtype, --seed, --layers and --imbalance need --weights routed")
         return write_model(folder, name)
     if weights == "random":
         raise InputError(f"model {name!r}: its name says routed, --weights says random; leave one of them out")
     base = name.removesuffix(ROUTED_ENDING)
     if base not in MODELS:
         return write_model(folder, name)
-    if replace(choice, seed=Choice().seed) != Choice():
+    if replace(choice, seed=Choice().seed, imbalance=None) != Choice():
         raise InputError(f"model {name!r}: a tiny model has its own layers and format; leave out --layers and --dtype")
-    return write_tiny(folder, route(MODELS[base], seed=choice.seed))
+    return write_tiny(folder, route(MODELS[base], seed=choice.seed, imbalance=choice.imbalance))

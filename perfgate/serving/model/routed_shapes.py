@@ -216,6 +216,7 @@ class Choice:
     format: Format | None = None
     layers: int | None = None
     seed: int = DEFAULT_SEED
+    imbalance: float | None = None
 
 
 def write_shape(folder: Path, name: str, choice: Choice | None = None) -> Path:
@@ -254,7 +255,7 @@ def _build_config(shape: Shape, layers: int, numbers: Format, choice: Choice) ->
     recipe = build_recipe(
         shape.measure(layers),
         seed=choice.seed,
-        imbalance=DEFAULT_IMBALANCE,
+        imbalance=DEFAULT_IMBALANCE if choice.imbalance is None else choice.imbalance,
         never_generated=shape.special,
     )
     quantized: Mapping[Format, Config] = {"mxfp4": {"quantization_config": _MXFP4}, "fp8": {"quantization_config": _FP8}}

@@ -37,8 +37,11 @@ TINY_IMBALANCE = 1.5
 CONSTANT_VALUE = 30.0
 
 
-def route(model: TinyModel, *, seed: int = DEFAULT_SEED, collapsed: bool = False) -> TinyModel:
-    """The same shape with weights by a recipe. `collapsed` makes every token of a layer choose the same experts, for tests."""
+def route(model: TinyModel, *, seed: int = DEFAULT_SEED, imbalance: float | None = None, collapsed: bool = False) -> TinyModel:
+    """The same shape with weights by a recipe. `collapsed` makes every token of a layer choose the same experts, for tests.
+
+    Raise InputError for an imbalance that the router cannot have.
+    """
     sizes = Sizes(
         layers=LAYERS,
         hidden=HIDDEN,
@@ -51,7 +54,7 @@ def route(model: TinyModel, *, seed: int = DEFAULT_SEED, collapsed: bool = False
     recipe = build_recipe(
         sizes,
         seed=seed,
-        imbalance=TINY_IMBALANCE,
+        imbalance=TINY_IMBALANCE if imbalance is None else imbalance,
         never_generated=tuple(range(len(SPECIAL))),
         collapsed=collapsed,
     )

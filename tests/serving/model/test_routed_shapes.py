@@ -62,13 +62,13 @@ def test_write_shape__a_special_word_begins_no_other(tmp_path, name):
 
 
 def test_write_shape__what_was_chosen_stands_in_the_config(tmp_path):
-    folder = write_shape(tmp_path, "gpt-oss-20b-shape", Choice(format="bf16", layers=3, seed=7))
+    folder = write_shape(tmp_path, "gpt-oss-20b-shape", Choice(format="bf16", layers=3, seed=7, imbalance=3.0))
 
     config = read_config(folder)
     recipe = read_recipe(config, "config.json")
     assert (config["num_hidden_layers"], len(config["layer_types"]), "quantization_config" in config) == (3, 3, False)
     assert recipe is not None
-    assert recipe.seed == 7
+    assert (recipe.seed, recipe.imbalance) == (7, 3.0)
 
 
 def test_write_shape__a_second_time_changes_nothing_and_another_choice_renews(tmp_path):
@@ -89,6 +89,7 @@ def test_write_shape__a_second_time_changes_nothing_and_another_choice_renews(tm
         ("gpt-oss-20b-shape", "random", Choice(), "has no plain random weights"),
         ("gpt-oss-20b-shape", None, Choice(format="fp8"), "format fp8 is not one of mxfp4, bf16"),
         ("gpt-oss-20b-shape-bf16", None, Choice(format="mxfp4"), "its name says bf16"),
+        ("gpt-oss-20b-shape", None, Choice(imbalance=9.0), "reach at most"),
         ("deepseek-fp8-shape", None, Choice(layers=5000), "5000 layers"),
         ("tiny-gpt-oss", None, Choice(seed=3), "need --weights routed"),
         ("tiny-gpt-oss", "routed", Choice(layers=3), "its own layers"),
