@@ -17,6 +17,7 @@ MOST_LISTS = 4_000_000
 """Lists and objects of one JSON text: read, an empty one of two letters takes over thirty bytes a letter."""
 
 _PIECE_BYTES = 2**20
+ADVICE = "which is not read; measure fewer requests in a window, or delete it"
 
 
 def read_bounded(file: BinaryIO | gzip.GzipFile, where: object) -> bytes:
@@ -40,13 +41,13 @@ def unpack_gzip(content: bytes, where: object) -> bytes:
 def require_bounded(found_bytes: int, where: object) -> None:
     """Raise EvidenceError where a file holds more than the limit."""
     if found_bytes > MOST_BYTES:
-        raise EvidenceError(f"{where}: holds more than {MOST_BYTES >> 20} MiB unpacked, which no session needs; delete it")
+        raise EvidenceError(f"{where}: holds more than {MOST_BYTES >> 20} MiB unpacked, {ADVICE}")
 
 
 def require_few_lists(text: bytes, where: object) -> None:
     """Raise EvidenceError where a JSON text opens more lists and objects than the limit; brackets in its strings count, too."""
     if text.count(b"[") + text.count(b"{") > MOST_LISTS:
-        raise EvidenceError(f"{where}: has more than {MOST_LISTS:,} lists and objects, which no session needs; delete it")
+        raise EvidenceError(f"{where}: has more than {MOST_LISTS:,} lists and objects, {ADVICE}")
 
 
 def require_plain(folder: Path) -> None:
