@@ -93,6 +93,8 @@ def _choose_sides(
     """The files of both arms. Raise InputError where they were named in both ways, or not as two."""
     if not pair:
         return base, candidate
+    if len(pair) == 1 and (Path(pair[0]) / SESSION_FILE).is_file():
+        raise InputError(f"compare: {pair[0]} is one result folder; `perfgate check {pair[0]}` judges it, compare takes two")
     if base or candidate or len(pair) != 2:
         raise InputError(
             "compare: give A B, one of each arm, or --base FILES --candidate FILES; a shell pattern belongs behind one of those"

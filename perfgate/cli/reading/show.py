@@ -11,12 +11,14 @@ import click
 
 from perfgate.cli.output import FILE, print_json
 from perfgate.core import Run
+from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import decode, parse_runs, read_bytes
 from perfgate.readers.matrix_log import Cell, is_matrix_log, parse_matrix_log
 from perfgate.report.escape import plain
 from perfgate.report.table import Table, print_table
 from perfgate.report.words import wording
+from perfgate.results.records import SESSION_FILE
 from perfgate.results.words import describe_remark
 from perfgate.verdict.runs.workloads import show_fact
 
@@ -35,6 +37,9 @@ def command(*, files: tuple[Path, ...], style: str) -> int:
 
     - is standard input.
     """
+    for file in files:
+        if (file / SESSION_FILE).is_file():
+            raise InputError(f"{file}: is a result folder; `perfgate check {file}` judges it")
     found = [_read(file) for file in files]
     runs = tuple(run for one in found for run in one.runs)
     cells = found[0].cells if len(found) == 1 else ()

@@ -81,6 +81,12 @@ def test_command__founding_runs(capsys):
     assert "no stored variance was given" in out
 
 
+def test_command__one_result_folder_is_judged_by_another_command(capsys, tmp_path):
+    (tmp_path / "session.json").write_text("{}")
+
+    assert f"`perfgate check {tmp_path}` judges it" in refused(capsys, str(tmp_path))
+
+
 def test_command__founding_dense_runs_are_different_work(capsys):
     err = refused(capsys, "--base", DENSE[0], "--candidate", DENSE[1], DENSE[2])
 

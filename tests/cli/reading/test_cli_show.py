@@ -121,3 +121,11 @@ def test_command__directory(capsys, tmp_path):
     code, _, err = show(capsys, tmp_path)
 
     assert (code, err) == (2, f"perfgate: {tmp_path}: is a directory; give the files in it\n")
+
+
+def test_command__a_result_folder_is_judged_by_another_command(capsys, tmp_path):
+    (tmp_path / "session.json").write_text("{}")
+
+    code, _, err = show(capsys, tmp_path)
+
+    assert (code, err) == (2, f"perfgate: {tmp_path}: is a result folder; `perfgate check {tmp_path}` judges it\n")
