@@ -209,7 +209,7 @@ def test_load_answers__damaged_file(tmp_path, spoil, words):
 
 def test_load_answers__file_that_was_never_whole(tmp_path, monkeypatch):
     """Truncated before its digest was taken, as a broken disk or a foreign tool would leave it."""
-    monkeypatch.setattr("perfgate.results.answers.gzip.compress", lambda raw, **_: gzip.zlib.compress(raw)[:20])
+    monkeypatch.setattr(gzip, "compress", lambda raw, **_: gzip.zlib.compress(raw)[:20])
     [found] = store(tmp_path, ["ok"])
 
     assert "start-01.json.gz cannot be read" in found.problem
