@@ -23,7 +23,7 @@ from tests.fakes.recorded import ROOT
 from tests.faults.fault import Answer, Fault, Kind, Where
 from tests.faults.gating import Disturb, Gate, at, leave_alone, send, signal_processes, stop_and_resume
 
-PLUGIN = Path(__file__).with_name("seeded_plugin.py")
+PLUGIN = Path(__file__).with_name("plug-in")
 EQUAL_RUNS = 25
 TWO_RANKS = {
     'name = "cpu-moe"': 'name = "cpu-moe-ranks"',
@@ -49,17 +49,6 @@ def write_scenario(folder: Path, gates: str, changes: Mapping[str, str]) -> Path
     path = folder / "small.toml"
     path.write_text(text)
     return path
-
-
-def write_plugin(folder: Path) -> Path:
-    """A folder that makes the plug-in visible to a server which has it on PYTHONPATH."""
-    place = folder / "plug-in"
-    facts = place / "seeded_fault-1.dist-info"
-    facts.mkdir(parents=True)
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: seeded-fault\nVersion: 1\n")
-    (facts / "entry_points.txt").write_text("[sglang.srt.plugins]\nseeded_fault = seeded_plugin:register\n")
-    (place / PLUGIN.name).write_bytes(PLUGIN.read_bytes())
-    return place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +87,7 @@ def run_engine(*options: str, fault: str = "", disturb: Disturb = leave_alone, *
     """
 
     def run(folder: Path) -> Answer:
-        place = write_plugin(folder)
-        broken = (f"--candidate-env=SEEDED_FAULT={fault}", f"--candidate-env=PYTHONPATH={place}") if fault else ()
+        broken = (f"--candidate-env=SEEDED_FAULT={fault}", f"--candidate-env=PYTHONPATH={PLUGIN}") if fault else ()
         return RealGate(folder=folder, options=(*options, *broken), **scenario).run(disturb=disturb)
 
     return run

@@ -1,8 +1,11 @@
-"""An SGLang plug-in that breaks the server it runs in; SEEDED_FAULT says how.
+"""An SGLang plug-in that breaks the server it runs in; SEEDED_FAULT says how. This folder on PYTHONPATH makes it visible.
 
 zeros (every MoE block returns zeros), drop_expert (the second expert of each token is left out), early (requests end after
 three tokens), keep_cache (flushing does nothing), jit (a model is traced every 20 batches), leak (every batch keeps 4 MiB),
 skip_layer (the second layer does nothing), round (weights are rounded to 3 bits, row by row, once they are loaded).
+
+On a GPU, of gpt-oss in MXFP4: drop_sorted_expert (one of each token's four), skip_gpt_oss_layer (the second),
+round_mxfp4 (codes of the experts lose their bit of mantissa).
 """
 
 import os
@@ -12,6 +15,8 @@ MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.forward"
 REQUEST = "sglang.srt.managers.schedule_batch.Req.__init__"
 FLUSH = "sglang.srt.managers.scheduler.Scheduler.flush_cache"
 LAYER = "sglang.srt.models.qwen3_moe.Qwen3MoeDecoderLayer.forward"
+GPT_OSS_LAYER = "sglang.srt.models.gpt_oss.GptOssDecoderLayer.forward"
+MXFP4 = "sglang.srt.layers.quantization.mxfp4.Mxfp4MoEMethod.process_weights_after_loading"
 LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 kept = []
@@ -70,6 +75,21 @@ def round_weights(_result, runner, *_args, **_kwargs):
                 weights.copy_((weights / step).round() * step)
 
 
+def drop_sorted_expert(original, layer, hidden_states, topk_output, *args, **kwargs):
+    # Weights lie in the order of experts; `src_indx` says which of its token's choices each one is.
+    routing = topk_output.routing_data
+    is_last = topk_output.gather_indx.src_indx % routing.n_expts_act == routing.n_expts_act - 1
+    routing.gate_scal.masked_fill_(is_last, 0)
+    return original(layer, hidden_states, topk_output, *args, **kwargs)
+
+
+def round_codes(original, method, layer):
+    for weights in (layer.w13_weight, layer.w2_weight):
+        # Two codes a byte; the lowest bit of each is its only bit of mantissa.
+        weights.data &= 0xEE
+    return original(method, layer)
+
+
 def register():
     """Entry point `sglang.srt.plugins`."""
     if not FAULT:
@@ -84,6 +104,9 @@ def register():
         "jit": (BATCH, trace_anew, HookType.AROUND),
         "leak": (BATCH, leak, HookType.AROUND),
         "skip_layer": (LAYER, skip_layer, HookType.AROUND),
+        "skip_gpt_oss_layer": (GPT_OSS_LAYER, skip_layer, HookType.AROUND),
+        "drop_sorted_expert": (MOE, drop_sorted_expert, HookType.AROUND),
+        "round_mxfp4": (MXFP4, round_codes, HookType.AROUND),
         "round": (LOAD, round_weights, HookType.AFTER),
     }
     HookRegistry.register(*hooks[FAULT])
