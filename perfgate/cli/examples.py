@@ -89,7 +89,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ledger add": ("perfgate ledger add sglang==0.5.23 --environments engines --to benchmarks/engines/ledger",),
     "ledger show": ("perfgate ledger show benchmarks/engines/ledger",),
     "list": ("perfgate list", "perfgate list perfgate-demo"),
-    "matrix": ("perfgate matrix gpt-oss-20b-backends --out backends",),
+    "matrix": ("perfgate matrix gpt-oss-20b-shape-backends --out backends",),
     "model": ("perfgate model make tiny-qwen3-moe build/tiny",),
     "model make": ("perfgate model make tiny-qwen3-moe build/tiny",),
     "model verify": ("perfgate model verify build/tiny --scenario cpu-moe",),

@@ -43,13 +43,17 @@ from perfgate.storage.journal import explain_stop, write_utc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRequest:
-    """What to measure, and where to write it. `resume` goes on with a matrix that was cut off."""
+    """What to measure, and where to write it. `resume` goes on with a matrix that was cut off.
+
+    `caches` is a folder of compile caches that all its servers share, one after another.
+    """
 
     matrix: Matrix
     text: str
     folder: Path
     model: Path | None = None
     resume: bool = False
+    caches: Path | None = None
 
 
 def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
@@ -65,7 +69,7 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     for load in matrix.loads.values():
         verify_dataset(load)
     scenarios = {name: matrix.build_scenario(name, next(iter(matrix.loads))) for name in matrix.servers}
-    launches = {name: ArmSpec().build_launch(scenario, model) for name, scenario in scenarios.items()}
+    launches = {name: ArmSpec(caches=request.caches).build_launch(scenario, model) for name, scenario in scenarios.items()}
     for name, launch in launches.items():
         verify_served(name, launch.args, model, matrix.model)
     record = build_record(matrix, model)

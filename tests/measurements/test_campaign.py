@@ -187,6 +187,22 @@ def test_run__session_that_was_cut_off_before_its_first_block_goes_on(place):
     assert not folder.with_name("aa-void-1").exists()
 
 
+def test_count_blocks__cells_of_a_matrix(tmp_path):
+    (tmp_path / "events.jsonl").write_text('{"event": "cell_ended"}\n{"event": "cell_ended"}\n{"event": "matrix_ended"}\n')
+
+    assert (count_blocks(tmp_path), has_ended(tmp_path)) == (2, True)
+
+
+@pytest.mark.parametrize(("begun", "resume"), [(None, False), ("session.json", True), ("matrix.json", True)])
+def test_build_argv__goes_on_with_what_was_begun(place, begun, resume):
+    folder = place.find_folder(make_row())
+    folder.mkdir()
+    if begun:
+        (folder / begun).touch()
+
+    assert ("--resume" in campaign.build_argv(make_row(), place, folder)) is resume
+
+
 def test_stop__kills_what_does_not_end():
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE, start_new_session=True)
@@ -285,12 +301,12 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
         else:
             command = program.get_command(None, row.command[0])
             context = command.make_context(row.command[0], argv[4:])
-            build_injection_environment(context.params["candidate_inject"])
+            build_injection_environment(context.params.get("candidate_inject"))
         if row.module == keep.__name__:
             is_module = row.command[0] == "-m"
             script = campaign.ROOT / row.command[0].removeprefix("{root}/")
             assert find_spec(row.command[1]) if is_module else script.is_file()
-        elif "{root}" not in row.scenario:
+        elif row.command[0] == "run" and "{root}" not in row.scenario:
             assert load_scenario(row.scenario).blocks.windows >= 3
             assert row.gpus == max(1, load_scenario(row.scenario).server.gpus)
         assert row.block_s <= row.first_s

@@ -72,15 +72,15 @@ def test_parse_matrix__a_side_is_empty(side):
 
 
 def test_find_matrix__the_sweep_that_ships():
-    matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-sweep")), "sweep")
+    matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-shape-sweep")), "sweep")
     widths = [load.max_concurrency for load in matrix.loads.values()]
 
-    assert list_matrices() == ("gpt-oss-20b-backends", "gpt-oss-20b-shape-spread", "gpt-oss-20b-sweep")
+    assert list_matrices() == ("gpt-oss-20b-shape-backends", "gpt-oss-20b-shape-spread", "gpt-oss-20b-shape-sweep")
     assert widths == [2**power for power in range(8)]
     assert list(matrix.loads) == [f"c{width}" for width in widths]
     # A window shorter than a few turns of all its requests is mostly begin and end.
     assert all(load.num_prompts >= 4 * load.max_concurrency for load in matrix.loads.values())
-    assert matrix.model == load_scenario("gpt-oss-20b-mxfp4-closed-c16").model
+    assert matrix.model == load_scenario("gpt-oss-20b-shape-mxfp4-closed-c16").model
 
 
 def test_find_matrix__what_is_spread_over_two_gpus_differs_in_that_alone():
@@ -104,7 +104,7 @@ def test_find_matrix__what_is_spread_over_two_gpus_differs_in_that_alone():
 
 def test_find_matrix__the_founding_matrix_that_ships():
     """The loads are those of the founding log, by name and by number."""
-    matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-backends")), "backends")
+    matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-shape-backends")), "backends")
     cells = parse_matrix_log((FILE.parents[1] / "fixtures" / "runs" / "matrix.log").read_text(), "matrix.log")
     logged = {cell.client: cell.run.workload for cell in cells}
 
@@ -118,13 +118,13 @@ def test_find_matrix__the_founding_matrix_that_ships():
         ("--moe-runner-backend", "triton_kernel"),
     ]
     assert len({server.args[2:] for server in matrix.servers.values()}) == 1
-    assert matrix.model == load_scenario("gpt-oss-20b-mxfp4-closed-c16").model
+    assert matrix.model == load_scenario("gpt-oss-20b-shape-mxfp4-closed-c16").model
 
 
 def test_find_matrix__names_and_paths():
     assert find_matrix("here.toml") == Path("here.toml")
     assert find_matrix("some/where") == Path("some/where")
-    with pytest.raises(ScenarioError, match="unknown matrix 'sweep': choose from gpt-oss-20b-backends, gpt-oss-20b-shape-"):
+    with pytest.raises(ScenarioError, match="unknown matrix 'sweep': choose from gpt-oss-20b-shape-backends, gpt-oss-20b-"):
         find_matrix("sweep")
 
 

@@ -230,7 +230,8 @@ def build_argv(wanted: Wanted, place: Place, folder: Path) -> list[str]:
     """The command of a measurement; a session that was begun in `folder` goes on there."""
     if wanted.module:
         return [place.python, "-m", wanted.module, *fill(wanted.command, place), "--out", str(folder), *caches(place)]
-    resume = ["--resume"] if (folder / "session.json").exists() else []
+    is_begun = any((folder / name).exists() for name in ("session.json", "matrix.json"))
+    resume = ["--resume"] if is_begun else []
     return [place.python, "-m", "perfgate", *fill(wanted.command, place), "--out", str(folder), *caches(place), *resume]
 
 
@@ -253,13 +254,13 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def count_blocks(folder: Path) -> int:
-    """How many blocks of a session have ended."""
-    return sum(event.get("event") == "block_ended" for event in read_events(folder))
+    """How many blocks of a session have ended, or cells of a matrix."""
+    return sum(event.get("event") in ("block_ended", "cell_ended") for event in read_events(folder))
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether a session is over: all its blocks are there, or it is void."""
-    return any(event.get("event") == "session_ended" for event in read_events(folder))
+    """Whether a session is over, or a matrix: all its blocks are there, or it is void."""
+    return any(event.get("event") in ("session_ended", "matrix_ended") for event in read_events(folder))
 
 
 def is_void(folder: Path) -> bool:

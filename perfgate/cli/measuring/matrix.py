@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.output import FILE, add_format_option, print_result, write_file
+from perfgate.core import Arm
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
@@ -28,9 +29,17 @@ from perfgate.verdict.cells import judge_cells
     "--resume", is_flag=True, help="Go on in DIR, where the same matrix was cut off; print the table of one that ended."
 )
 @click.option("--model", type=FILE, help="Folder of the model, where it lies on this machine.")
+@click.option(
+    "--caches",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Compile caches of all servers, DIR/base, that no other process writes.",
+)
 @click.option("--picture", type=FILE, metavar="FILE", help="Draw throughput against median ITL into FILE, an .svg.")
 @add_format_option
-def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None, style: str) -> int:
+def command(
+    *, file: str, out: Path, resume: bool, model: Path | None, caches: Path | None, picture: Path | None, style: str
+) -> int:
     """Measure every server of a shipped matrix or of FILE under every load, and print one table.
 
     Each round starts every server once and lets it meet all loads. The table is also written to DIR as table.md and, a row for
@@ -44,8 +53,11 @@ def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: 
         require_format(picture)
     if resume:
         require_matrix(out)
+    request = MatrixRequest(
+        matrix=matrix, text=text, folder=out, model=model, resume=resume, caches=caches and caches.resolve() / Arm.BASE.value
+    )
     with show_progress() as progress:
-        measure_matrix(MatrixRequest(matrix=matrix, text=text, folder=out, model=model, resume=resume), progress)
+        measure_matrix(request, progress)
     cells = judge_cells(*load_matrix(out))
     table, remarks = tabulate_cells(cells), list(remark(cells, matrix.rounds))
     write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())

@@ -330,7 +330,7 @@ def test_matrix__curve_as_a_picture_and_again_from_what_is_stored(write, tmp_pat
 
 @pytest.mark.parametrize(
     ("matrix", "picture", "message"),
-    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-sweep", "curve.png", "must end in .svg")],
+    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-shape-sweep", "curve.png", "must end in .svg")],
 )
 def test_matrix__refused_before_anything_is_measured(tmp_path, capsys, matrix, picture, message):
     code = main(["matrix", matrix, "--out", str(tmp_path / "out"), "--picture", str(tmp_path / picture)])
