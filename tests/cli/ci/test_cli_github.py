@@ -301,6 +301,16 @@ def test_attack__an_artifact_of_another_run_or_change(server, tmp_path, changes,
     assert remark.replace("\\", "") in server.get()["comments"][0]["body"].replace("\\", "")
 
 
+def test_report__a_machine_that_has_another_release_of_perfgate(server, tmp_path):
+    artifact = pack(tmp_path)
+    artifact.write_bytes(orjson.dumps({**orjson.loads(artifact.read_bytes()), "perfgate": "9.9.9"}))
+    set_run(server, artifact)
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "measured by perfgate 9.9.9" in server.get()["comments"][0]["body"].replace("\\", "")
+
+
 def test_attack__an_artifact_that_github_files_under_another_run(server, tmp_path):
     set_run(server, pack(tmp_path), workflow_run={"id": 10})
 
