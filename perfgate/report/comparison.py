@@ -139,4 +139,4 @@ def _settle(group: Group) -> Iterator[str]:
     what = next(wording.title(judgement) for judgement in group.judgements if judgement.metric == most)
     unit = "server starts" if group.has_stored_noise else "runs"
     power = "nine times in ten, if the true loss is the one seen"
-    yield f"{_count(further[most])} more {unit} of each arm would settle it ({what} needs the most) {power}"
+    yield f"{_count(further[most])} more {unit} of each arm would settle it {power} ({what} needs the most)"

@@ -21,8 +21,8 @@ _NEXT = {
     Outcome.IMPROVED: "Nothing has to be done about it; `perfgate baseline add` keeps the gain as the new level.",
     Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
     "(`perfgate baseline add --accept-slower`).",
-    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes "
-    f"({Outcome.INCONCLUSIVE.remedies}).",
+    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes; see "
+    f"{Outcome.INCONCLUSIVE.remedies}.",
     Outcome.INVALID: f"Remove what voided the session ({Outcome.INVALID.remedies}), then measure again.",
 }
 
