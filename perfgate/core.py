@@ -33,6 +33,11 @@ class Outcome(StrEnum):
         return _OUTCOMES[self].sentence
 
     @property
+    def remedies(self) -> str:
+        """The page and heading where the remedies for its messages stand; empty for an outcome that decides."""
+        return _OUTCOMES[self].remedies
+
+    @property
     def exit_code(self) -> int:
         """0 when the change may merge, 1 when it made something slower, 3 when the evidence does not tell."""
         return _OUTCOMES[self].exit_code
@@ -44,6 +49,7 @@ class _OutcomeRow:
     icon: str
     sentence: str
     exit_code: int
+    remedies: str = ""
 
 
 _OUTCOMES = {
@@ -53,12 +59,14 @@ _OUTCOMES = {
         icon="\N{NO ENTRY SIGN}",
         sentence="the measurement cannot be trusted, so it says nothing about speed",
         exit_code=3,
+        remedies="docs/troubleshooting.md, INVALID",
     ),
     Outcome.INCONCLUSIVE: _OutcomeRow(
         order=2,
         icon="\N{BLACK QUESTION MARK ORNAMENT}",
         sentence="too little evidence to call it slower or not slower",
         exit_code=3,
+        remedies="docs/troubleshooting.md, INCONCLUSIVE",
     ),
     Outcome.PASS: _OutcomeRow(
         order=3, icon="\N{WHITE HEAVY CHECK MARK}", sentence="a loss as large as the margin is excluded", exit_code=0

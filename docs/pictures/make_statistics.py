@@ -56,7 +56,7 @@ EXAMPLES = (
         outcome=Outcome.INCONCLUSIVE, words="too wide for either: more blocks", low=-0.5, middle=0.7, high=1.9, fails_from=1.4
     ),
     Example(
-        outcome=Outcome.IMPROVED, words="the same line, on the other side", low=-1.9, middle=-1.3, high=-0.7, fails_from=0.8
+        outcome=Outcome.IMPROVED, words="a gain beyond the mirrored line", low=-1.9, middle=-1.3, high=-0.7, fails_from=0.8
     ),
 )
 
@@ -122,7 +122,7 @@ def _draw_block(windows: Sequence[Window], begun_s: float, x: Scale, top: float)
         yield write_label(x.start - 8, top + LANE * list(Arm).index(arm) + 15, arm.value, "tick", "end")
     order = sorted((window for window in windows if window.role is Role.MEASURED), key=lambda window: window.begun_s)
     letters = "".join("A" if window.arm is order[0].arm else "B" for window in order)
-    yield write_label(x.end + 16, top + 12, f"in turns: {letters}", "tick")
+    yield write_label(x.end + 16, top + 12, f"{letters}, A is the {order[0].arm.value}", "tick")
     yield write_label(x.end + 16, top + 32, f"D{first.block} = y(candidate)", "panel-title")
     yield write_label(x.end + 16, top + 49, "- y(base), y a median", "panel-title")
 

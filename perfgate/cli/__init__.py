@@ -42,9 +42,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "run": Entry(module="measuring.run", summary="Measure a scenario in A/B blocks into a result folder."),
         "matrix": Entry(module="measuring.matrix", summary="Measure every server under every load: one table, no verdict."),
         "calibrate": Entry(module="measuring.calibrate", summary="Measure A/A blocks and store this machine's noise."),
-        "resolve": Entry(module="measuring.resolve", summary="Say what a change makes the engine choose, without a GPU."),
+        "resolve": Entry(module="measuring.resolve", summary="Say which kernels and settings a change selects, without a GPU."),
         "scheduler": Entry(module="measuring.scheduler", summary="Count what a change costs on the host, without a GPU."),
-        "bisect": Entry(module="measuring.bisect", summary="Find the commit that made it slower, for a noisy measurement."),
+        "bisect": Entry(
+            module="measuring.bisect", summary="Find the commit that made it slower, although measurements are noisy."
+        ),
         "deps": Entry(module="measuring.deps", summary="Find the package of a new lock file that made it slower."),
     },
     "Read results": {
@@ -75,7 +77,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "CI plumbing": {
         "github": Entry(module="ci.github", summary="Plan, judge and publish measurements of pull requests."),
         "handoff": Entry(module="ci.handoff", summary="Carry a session from an untrusted job to one that may comment."),
-        "runner": Entry(module="machine.runner", summary="Keep a GPU machine fit, locked, closed to strangers and clean."),
+        "runner": Entry(module="machine.runner", summary="Keep a GPU machine fit, locked, clean and closed to other users."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

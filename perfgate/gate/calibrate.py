@@ -36,6 +36,7 @@ RESPONSE_BLOCKS = 2
 STEP = "median_itl_ms"
 # What a time in each prefill moves by a known share: the interval at the tail holds one.
 PREFILL, WITH_PREFILL = "prefill", ("p99_itl_ms",)
+_VOID = f"nothing is stored, the calibration is void ({Outcome.INVALID.remedies})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline
     recorded = [read_recorded(folder)[1] for folder in folders]
     for folder, one in zip(folders, recorded, strict=True):
         for problem in find_problems(one.session, scenario):
-            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {problem}")
+            raise CalibrationError(f"{folder}: {_VOID}: {problem}")
     return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
 
 
@@ -190,7 +191,7 @@ def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injecte
     _, session = load_results(folder)
     verdict = judge(session, scenario, baseline)
     if verdict.outcome is Outcome.INVALID:
-        raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {verdict.reasons[0]}")
+        raise CalibrationError(f"{folder}: {_VOID}: {verdict.reasons[0]}")
     levels = {judgement.metric: judgement.base for judgement in verdict.judgements}
     share = _share_out(_read_injection(folder), injected, levels)
     known = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perfgate.core import Outcome
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.table import Table
@@ -71,6 +72,7 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     for cell in cells:
         yield from (f"PROBLEM {plain(cell.server)} x {plain(cell.load)}: {plain(problem)}" for problem in cell.problems)
     if any(cell.problems for cell in cells):
+        yield f"what to do about a problem: {Outcome.INVALID.remedies}"
         yield f"in a problem a block is a round, the base is {plain(cells[0].server)}, and a candidate the server of the cell"
     told = {cell.server: cell.equivalence for cell in cells if cell.equivalence}
     first = cells[0].server if cells else ""

@@ -73,7 +73,8 @@ def _write(comparison: Comparison, escape: Callable[[str], str], draw: Callable[
         if group.judgements:
             yield f"\n{draw(_tabulate(group))}\n"
         yield from (f"{bullet}{escape(line)}" for line in _list_caveats(group))
-    yield from (f"{bullet}{escape(line)}" for line in (*comparison.reasons[1:], *comparison.warnings))
+    remedies = [f"what to do: {comparison.outcome.remedies}"] if comparison.outcome.remedies else []
+    yield from (f"{bullet}{escape(line)}" for line in (*comparison.reasons[1:], *comparison.warnings, *remedies))
 
 
 def _answer(comparison: Comparison) -> str:
@@ -136,6 +137,6 @@ def _settle(group: Group) -> Iterator[str]:
         return
     most = max(further, key=lambda name: (further[name] is None, further[name] or 0))
     what = next(wording.title(judgement) for judgement in group.judgements if judgement.metric == most)
-    unit = "server starts of each arm" if group.has_stored_noise else "runs an arm"
-    power = "if the loss that is seen is the true one, so many settle it nine times in ten"
-    yield f"{_count(further[most])} further {unit} would settle it ({what} needs the most): {power}"
+    unit = "server starts" if group.has_stored_noise else "runs"
+    power = "nine times in ten, if the true loss is the one seen"
+    yield f"{_count(further[most])} more {unit} of each arm would settle it {power} ({what} needs the most)"

@@ -29,6 +29,7 @@ def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     head = f"{verdict.outcome}: {clean(verdict.scenario)}, {clean(verdict.hardware)}"
     lines = [f"### {head}" if is_markdown else head, ""]
     lines += [f"- {clean(reason)}" for reason in verdict.reasons]
+    lines += [f"- what to do: {clean(verdict.outcome.remedies)}"] if verdict.outcome.remedies else []
     lines += ["", lay_out_markdown(table) if is_markdown else lay_out(table), ""]
     lines += [f"{verdict.blocks} blocks; intervals are 90 %, two one-sided 95 % bounds"]
     return "\n".join(lines) + "\n"

@@ -128,15 +128,19 @@ def _explain(decision: SeriesDecision, judgements: Sequence[Judgement], measured
                 line = format_percent(judgement.fails_from or 0.0)
                 yield explain_loss(judgement.metric, "slower", judgement, line)
     elif decision.outcome is Outcome.INCONCLUSIVE:
-        following = next((look for look in LOOKS if look > measured), None)
-        undecided = ", ".join(judgement.metric for judgement in judgements if judgement.outcome is Outcome.INCONCLUSIVE)
-        more = "that was the last look" if following is None else f"{following - measured} more to the next look"
-        yield f"undecided after {measured} blocks: {undecided}; {more}"
+        yield _explain_undecided(judgements, measured)
     else:
         bound = format_percent(MARGIN_RATIO, 0)
         yield f"{len(judgements)} layers after {decision.look} blocks: a loss beyond {bound} is unlikely for each"
         if gains := [judgement.metric for judgement in judgements if judgement.outcome is Outcome.IMPROVED]:
             yield f"beyond half a margin faster: {', '.join(gains)}"
+
+
+def _explain_undecided(judgements: Sequence[Judgement], measured: int) -> str:
+    following = next((look for look in LOOKS if look > measured), None)
+    undecided = ", ".join(judgement.metric for judgement in judgements if judgement.outcome is Outcome.INCONCLUSIVE)
+    more = "that was the last look" if following is None else f"{following - measured} more to the next look"
+    return f"undecided after {measured} blocks: {undecided}; {more}"
 
 
 def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: Conclusion) -> Verdict:

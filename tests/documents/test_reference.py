@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfgate import errors
-from perfgate.core import Remark, RemarkKind
+from perfgate.core import Outcome, Remark, RemarkKind
 from perfgate.evidence import Damage, DamageKind
 from perfgate.metrics import METRICS
 from perfgate.results.words import describe_damage, describe_remark
@@ -21,8 +21,11 @@ PHRASES = [
     for line in re.findall(r"^Messages: (.+)$", TROUBLES, flags=re.MULTILINE)
     for phrase in re.findall(r"`((?:\\`|[^`])+)`", line)
 ]
-MODULES = sorted((ROOT / "perfgate" / "verdict" / "validity").glob("*.py"))
+JUDGING = sorted((ROOT / "perfgate" / "verdict").rglob("*.py"))
 SERVING = sorted((ROOT / "perfgate" / "serving").rglob("*.py"))
+SOURCES = sorted((ROOT / "perfgate").rglob("*.py"))
+VOIDING = {"ServerError", "ClientError", "TelemetryError"}
+"""What the driver of a session writes down as a problem, wherever it was raised."""
 MIN_LENGTH = 30
 VOID_NOTHING = {
     RemarkKind.SHARED_EVENT,
@@ -32,6 +35,34 @@ VOID_NOTHING = {
     RemarkKind.OF_SESSION,
 }
 """Notes, and what has its words from elsewhere."""
+DECIDED = {
+    "baselines": {"parse_baseline"},
+    "conclusion": {"explain", "explain_loss", "_note", "_size", "_warn"},
+    "layers": {"_explain", "_build"},
+    "counters": {"describe_count", "explain_count"},
+    "policy": {"fix_policy", "_compare", "find_refusals", "explain_not_gating"},
+    "recorded": {"find_slower"},
+    "states": {"_tell_shift", "_tell_starts", "_tell_stored"},
+    "compare": {"_find_warnings"},
+    "compare_metrics": {"_find_advisory", "_find_defect"},
+    "workloads": {"find_groups", "_describe", "figures"},
+    "differences": {"describe_difference", "describe_arms"},
+    "admission": {"name_disturbed"},
+    "equivalence": {"describe_equivalence", "_tell_noise", "_tell_tokens"},
+    "gsm8k": {"describe_gsm8k"},
+    "kernel_proof": {"describe_proof", "_describe_build", "_describe_exam", "_describe_loss"},
+    "pairing": {"describe_curve"},
+    "same_work": {"describe_other_work"},
+}
+"""Functions of `verdict` by module whose sentences stand beside a verdict that decided, or are parts of other sentences."""
+PUT_TOGETHER = {
+    "telemetry": {"_find_loss"},
+    "gpu_memory": {"explain_misfit"},
+    "proof": set(),
+    "served_model": set(),
+    "starts": set(),
+}
+"""Modules that raise what is no literal, and their functions that wrote it; the judge or another error wrote the others."""
 
 
 def read_static(node):
@@ -45,14 +76,28 @@ def read_static(node):
     return ""
 
 
+def list_sentences(node):
+    """Each whole literal below a node that is long enough for a sentence, but for docstrings, errors and inner functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Constant | ast.JoinedStr):
+            text = read_static(child)
+            if len(text) >= MIN_LENGTH and " " in text:
+                yield text
+        elif not isinstance(child, ast.Raise | ast.FunctionDef) and not is_docstring(child):
+            yield from list_sentences(child)
+
+
+def is_docstring(node):
+    """Whether a statement is a literal by itself."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def list_messages():
-    """Each sentence that a check of a session yields."""
-    for path in MODULES:
+    """Each sentence with which the judge may say INVALID or INCONCLUSIVE, wherever it is put together."""
+    for path in JUDGING:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Yield) and node.value is not None:
-                text = read_static(node.value)
-                if len(text) >= MIN_LENGTH:
-                    yield f"{path.stem}: {text}"
+            if isinstance(node, ast.FunctionDef) and node.name not in DECIDED.get(path.stem, ()):
+                yield from (f"{path.stem}: {text}" for text in list_sentences(node))
 
 
 def list_findings():
@@ -61,22 +106,49 @@ def list_findings():
     yield from (describe_damage(Damage(kind=kind, file="FILE")) for kind in DamageKind)
 
 
+def list_raised(path):
+    """The class and the first argument of each error of ours that a module raises."""
+    classes = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.PerfgateError)}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and getattr(node.exc.func, "id", "") in classes:
+            yield node.exc.func.id, node.exc.args[0]
+
+
 def list_errors():
     """Each sentence with which what happens in a session ends it."""
-    classes = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.PerfgateError)}
+    for path in SOURCES:
+        for name, argument in list_raised(path):
+            text = read_static(argument)
+            if len(text) >= MIN_LENGTH and (path in SERVING or name in VOIDING):
+                yield f"{path.stem}: {text}"
     for path in SERVING:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and getattr(node.exc.func, "id", "") in classes:
-                text = read_static(node.exc.args[0])
-                # One that is put together elsewhere has its words there.
-                if len(text) >= MIN_LENGTH:
-                    yield f"{path.stem}: {text}"
+            if isinstance(node, ast.FunctionDef) and node.name in PUT_TOGETHER.get(path.stem, ()):
+                yield from (f"{path.stem}: {text}" for text in list_sentences(node))
 
 
 def test_list_messages__finds_them():
-    assert len(list(list_messages())) > 30
+    assert len(list(list_messages())) > 80
     assert len(list(list_findings())) > 15
     assert len(list(list_errors())) > 60
+
+
+def test_list_errors__knows_who_wrote_what_is_no_literal():
+    raised = {
+        path.stem
+        for path in SOURCES
+        for name, argument in list_raised(path)
+        if name in VOIDING and not isinstance(argument, ast.Constant | ast.JoinedStr)
+    }
+
+    assert raised <= PUT_TOGETHER.keys()
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in DECIDED.items() for name in sorted(names)])
+def test_decided__names_functions_that_there_are(module, name):
+    sources = [path.read_text(encoding="utf-8") for path in JUDGING if path.stem == module]
+
+    assert any(f"def {name}(" in source for source in sources)
 
 
 @pytest.mark.parametrize("message", [*list_messages(), *list_findings(), *list_errors()])
@@ -85,7 +157,10 @@ def test_troubleshooting__has_a_remedy_for_each_message(message):
 
 
 def test_troubleshooting__has_an_entry_for_each_way_not_to_pass():
-    assert {"## INCONCLUSIVE", "## INVALID", "## Uncalibrated"} <= set(TROUBLES.splitlines())
+    named = {outcome.remedies.partition(", ")[::2] for outcome in Outcome if outcome.exit_code == Outcome.INVALID.exit_code}
+
+    assert {page for page, _ in named} == {"docs/troubleshooting.md"}
+    assert {*(f"## {entry}" for _, entry in named), "## Uncalibrated"} <= set(TROUBLES.splitlines())
 
 
 def test_command_line__is_what_help_says():

@@ -163,7 +163,7 @@ def test_calibrate__a_void_session_stores_nothing(place, capsys):
     next((place / "void" / "windows").iterdir()).unlink()
 
     assert calibrate(place, "--from", place / "void") == 3
-    assert "the calibration is void" in capsys.readouterr().err
+    assert "the calibration is void (docs/troubleshooting.md, INVALID)" in capsys.readouterr().err
     assert not (place / "to").exists()
 
 

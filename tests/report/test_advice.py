@@ -26,8 +26,8 @@ def undecided(change, half_width, **more):
 @pytest.mark.parametrize(
     ("offset", "told"),
     [
-        (0.0, "plan looks up to 8 blocks"),
-        (0.01, "plan looks up to 11 blocks"),
+        (0.0, "--blocks 8"),
+        (0.01, "--blocks 11"),
         (0.016, "only about 29 blocks settle it"),
         (0.018, "no number of blocks settles it"),
     ],
@@ -48,4 +48,4 @@ def test_advise__where_nothing_settles_names_what_is_cheapest():
 def test_advise__a_loss_beyond_half_the_margin_needs_what_the_test_asks():
     told = sentence(undecided(0.02, 0.03, fails_from=0.04), usual_offset_log=0.0)
 
-    assert "plan looks up to 8 blocks" in told
+    assert "--blocks 8" in told

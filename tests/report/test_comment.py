@@ -78,15 +78,15 @@ ANSWERS = {
     "inconclusive": {
         "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
         "how sure": f"4 blocks, 10.0 CPU-minutes. {RATE}",
-        "now": "P99 ITL is undecided. Cheapest: plan looks up to 9 blocks (90 minutes), enough if the change seen is true; "
-        f"repeating until it passes proves nothing. More: docs/troubleshooting.md. {REPORT}",
+        "now": "P99 ITL is undecided. Cheapest: measure once more with --blocks 9 (90 minutes), enough if the change seen is "
+        f"true; repeating until it passes proves nothing. More: docs/troubleshooting.md, INCONCLUSIVE. {REPORT}",
         "where": "",
     },
     "invalid": {
         "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; see logs/candidate-1.log and measu...",
         "how sure": "0 blocks, 10.0 CPU-minutes.",
-        "now": "mend the cause that is named first (docs/troubleshooting.md), then measure again; the rest often follows "
-        f"from it. {REPORT}",
+        "now": "remove the cause that is named first (docs/troubleshooting.md, INVALID), then measure again; the others often "
+        f"follow from it. {REPORT}",
         "where": "",
     },
     "calibrating": {

@@ -111,7 +111,7 @@ def choices(file: Path, style: str) -> int:
 @folder_option("--out", required=True, type=FILE, metavar="DIR", help="Folder for one result folder a scenario.")
 @judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by, of this checkout.")
 @add_share_option
-@judging_option("--no-base", is_flag=True, help="No base can be built here: a candidate measured alone is the last word.")
+@judging_option("--no-base", is_flag=True, help="No base can be built here: a candidate measured alone can fail.")
 @add_subject_options
 @add_format_option
 def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **options: Any) -> int:

@@ -41,7 +41,7 @@ from perfgate.verdict.layers import judge_layers
 @click.option(
     "--has-base/--no-base",
     default=None,
-    help="Whether a base can be built at all; without one a candidate alone is the last word (default: what RESULT_DIR says).",
+    help="Whether a base can be built; without one, a candidate measured alone can fail (default: what RESULT_DIR says).",
 )
 @add_uncalibrated_option
 def command(

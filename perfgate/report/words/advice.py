@@ -20,9 +20,6 @@ AFFORDABLE_BLOCKS = 24
 
 BISECT_MINUTES = 60
 
-TROUBLESHOOTING = "docs/troubleshooting.md"
-"""Has a remedy for each cause of an INVALID session, and for an INCONCLUSIVE one."""
-
 REACH = 1.645
 """How many standard errors a bound of 95 % lies away at least: Student's t with as many degrees of freedom as there can be."""
 
@@ -69,11 +66,11 @@ def advise(
         )
     if verdict.outcome is Outcome.INCONCLUSIVE:
         advice = _advise_undecided(verdict, session, families)
-        return replace(advice, sentence=f"{advice.sentence} More: {TROUBLESHOOTING}.")
+        return replace(advice, sentence=f"{advice.sentence} More: {verdict.outcome.remedies}.")
     if verdict.outcome is Outcome.INVALID:
         return Advice(
-            sentence=f"mend the cause that is named first ({TROUBLESHOOTING}), then measure again; the rest often follows "
-            "from it."
+            sentence=f"remove the cause that is named first ({verdict.outcome.remedies}), then measure again; the others often "
+            "follow from it."
         )
     return Advice(sentence="no performance objection.")
 
@@ -149,8 +146,8 @@ def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Fam
     minutes = _measure_block(session)
     costs = "" if minutes is None else f" ({most * minutes:.0f} minutes)"
     sentence = (
-        f"{title} is undecided. Cheapest: plan looks up to {most} blocks{costs}, enough if the change seen is true; repeating "
-        "until it passes proves nothing."
+        f"{title} is undecided. Cheapest: measure once more with --blocks {most}{costs}, enough if the change seen is true; "
+        "repeating until it passes proves nothing."
     )
     return Advice(sentence=sentence, commands=commands)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from perfgate.core import Judgement, Outcome, Role, Verdict
 from perfgate.evidence import Session
 from perfgate.report.words import wording
-from perfgate.report.words.advice import TROUBLESHOOTING
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
 
@@ -15,15 +14,16 @@ _BECAUSE = {
     Outcome.PASS: "all of it ends before the margin, and the estimate stays within half of it",
     Outcome.IMPROVED: "all of it is a gain, beyond half a margin at every look",
     Outcome.REGRESSION: "the loss is surely above zero, and estimated at more than half the margin",
-    Outcome.INCONCLUSIVE: "it neither ends before the margin nor is it surely a loss of about half of it or more",
+    Outcome.INCONCLUSIVE: "it neither excludes a loss as large as the margin nor proves one of more than half of it",
 }
 _NEXT = {
     Outcome.PASS: "Nothing has to be done about it.",
     Outcome.IMPROVED: "Nothing has to be done about it; `perfgate baseline add` keeps the gain as the new level.",
     Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
     "(`perfgate baseline add --accept-slower`).",
-    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes.",
-    Outcome.INVALID: "Mend what voided the session, then measure again.",
+    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes; see "
+    f"{Outcome.INCONCLUSIVE.remedies}.",
+    Outcome.INVALID: f"Remove what voided the session ({Outcome.INVALID.remedies}), then measure again.",
 }
 
 
@@ -39,7 +39,7 @@ def explain_invalid(verdict: Verdict) -> tuple[str, ...]:
         f"{verdict.outcome}: the measurement cannot be trusted, so it says nothing of the change.",
         f"Cause: {first}.",
         *also,
-        f"Remedies for each message: {TROUBLESHOOTING}.",
+        f"Remedies for each message: {verdict.outcome.remedies}.",
     )
 
 
@@ -90,7 +90,7 @@ def _tell_evidence(verdict: Verdict) -> str:
     if verdict.policy.get("stage") == 1:
         blocks = "the candidate alone, held against stored sessions"
     rule = f"looks were planned after {looks} blocks" if looks else "no look was planned"
-    budget = f", and each may spend {format_percent(share, None)} of error" if isinstance(share, float) else ""
+    budget = f", each with at most {format_percent(share, 2)} false alarms" if isinstance(share, float) else ""
     return f"It rests on {blocks} and {verdict.windows} judged windows; {rule}{budget}."
 
 

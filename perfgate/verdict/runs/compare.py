@@ -18,12 +18,12 @@ from perfgate.verdict.runs.workloads import Facts, find_groups, find_repeats, fi
 OUTPUT_TOLERANCE = 0.01
 
 ONE_START = (
-    "a server start can shift all of its runs together, which files of runs cannot show: the intervals hold only if the starts"
-    " of both arms differ no more than their runs do; `perfgate run` measures over fresh starts"
+    "one server start can make all of its runs faster or slower, and files do not show that: the intervals hold only if starts"
+    " differ no more than runs do; `perfgate run` measures over fresh starts"
 )
 PLANNED_SPREAD = (
-    "no stored variance was given: the spread of these runs stands in for it, in the number of further runs with the value that"
-    " it exceeds in one case of five only"
+    "no stored noise was given: how many more runs it takes is computed from the spread of these runs, taken so large that the"
+    " true spread exceeds it in one case of five only"
 )
 ONE_BLOCK = (
     "the runs of an arm are taken for one server start, and the stored noise for this machine's and this workload's; neither"

@@ -97,7 +97,7 @@ def _find_advisory(row: Metric, workload: Facts, arms: Mapping[Arm, ArmRuns], ru
     if not row.gates and row.name not in rule.metrics:
         return "never gates unless named by --metric"
     if requests < row.min_requests:
-        return f"{requests} requests a run; it gates from {row.min_requests} up, its tail holds too few of them below"
+        return f"{requests} requests per run are too few for its tail; it gates from {row.min_requests}"
     rate = workload.get("request_rate", "inf")
     if row.closed_loop_only and rate != "inf":
         pace = max(run.values.get("request_per_s", 0.0) for run in runs)

@@ -77,8 +77,10 @@ def test_command__founding_runs(capsys):
     assert out.startswith("INCONCLUSIVE: not enough data: 2 warm runs per arm, at least 3 are needed\n")
     assert f"cold: {OFF[0]} (base): 1.48 requests/s against 3.22" in out
     assert f"cold: {ON[0]} (candidate): 2.29 requests/s against 3.23" in out
-    assert "further runs an arm would settle it (Mean ITL needs the most)" in out
-    assert "no stored variance was given" in out
+    assert "more runs of each arm would settle it nine times in ten" in out
+    assert "(Mean ITL needs the most)" in out
+    assert "no stored noise was given" in out
+    assert out.endswith("  what to do: docs/troubleshooting.md, INCONCLUSIVE\n")
 
 
 def test_command__one_result_folder_is_judged_by_another_command(capsys, tmp_path):
@@ -264,7 +266,7 @@ def test_command__stored_noise_of_starts(capsys, base, tmp_path, sessions, is_ad
     )
 
     assert code == 3
-    assert "further server starts of each arm would settle it" in out
+    assert "more server starts of each arm would settle it" in out
     assert ("take the outcome as advice" in out) is is_advice
     assert "no stored variance was given" not in out
 

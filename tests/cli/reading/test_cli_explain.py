@@ -27,7 +27,7 @@ def test_explain__a_loss_in_five_sentences(slower, capsys):
     assert lines[0].endswith("(worse): REGRESSION.")
     assert "stand against the margin of +3.0 % and no stored noise band: the loss is surely above zero" in lines[1]
     assert "It rests on 2 blocks of fresh servers and 12 judged windows; looks were planned after 2, 3, 4, 6 blocks" in lines[2]
-    assert "each may spend 0.25 % of error" in lines[2]
+    assert "each with at most 0.25 % false alarms" in lines[2]
     assert lines[3] == "No window was measured again, cut off or void."
     assert lines[4].startswith("Find the cause (`perfgate profile`")
 
@@ -82,7 +82,7 @@ def test_explain_metric__says_what_voided_it():
 
     assert sentences[0] == "Output throughput was not judged: INVALID."
     assert sentences[3] == "The session is void: the server died (and 1 more)."
-    assert sentences[4] == "Mend what voided the session, then measure again."
+    assert sentences[4] == "Remove what voided the session (docs/troubleshooting.md, INVALID), then measure again."
 
 
 def test_explain_metric__one_that_only_informs():

@@ -201,7 +201,7 @@ def test_compare_runs__short_tail_does_not_gate():
 
     assert not find(group, "p99_itl_ms").gating
     assert find(group, "p99_itl_ms").outcome is Outcome.REGRESSION
-    assert "100 requests a run" in find(group, "p99_itl_ms").notes[0]
+    assert "100 requests per run" in find(group, "p99_itl_ms").notes[0]
     assert find(group, "median_itl_ms").gating
 
 
