@@ -35,13 +35,13 @@ def own_machine():
         patch.setenv("TMPDIR", folder)
         patch.setenv("PERFGATE_LOCKS", str(Path(folder, "locks")))
         Path(folder, "locks").mkdir()
-        yield
+        yield folder
 
 
 @pytest.fixture(autouse=True)
-def own_locks(monkeypatch, tmp_path_factory):
-    """A lock that a test leaves keeps no other test out."""
-    monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path_factory.mktemp("locks")))
+def own_locks(monkeypatch, own_machine):
+    """A lock that a test leaves keeps no other test out. pytest's own `mktemp` reads the names of all folders before it."""
+    monkeypatch.setenv("PERFGATE_LOCKS", tempfile.mkdtemp(prefix="locks-", dir=own_machine))
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="takes long: run with -m 'long or not long'"))
     tier = config.getoption("tier")
     if tier != ALL:
-        kept = [item for item in items if is_quick_item(item) == (tier == QUICK)]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-        items[:] = kept
+        sides = {True: [], False: []}
+        for item in items:
+            sides[is_quick_item(item) == (tier == QUICK)].append(item)
+        config.hook.pytest_deselected(items=sides[False])
+        items[:] = sides[True]
     if (seed := config.getoption("shuffle")) is not None:
         shuffle(items, random.Random(seed))  # noqa: S311 - an order, no secret
 

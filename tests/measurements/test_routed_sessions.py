@@ -28,6 +28,9 @@ from perfgate.storage.state import SHIPPED_BASELINES
 from tests.fakes.recorded import bring_back
 from tests.fakes.sessions import make_scenario, make_session
 
+# One group: each worker that runs one of them judges all stored sessions first.
+pytestmark = pytest.mark.xdist_group("routed-sessions")
+
 OUTCOMES = {
     "bf16-closed-c16-aa-1": Outcome.PASS,
     "bf16-closed-c16-fused-sum": Outcome.INVALID,
