@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from hypothesis import Phase, settings
 
 from tests.fakes.github.github_server import run_fake_github
-from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, is_quick
+from tests.tiers import ALL, FOLDERS, QUICK, REST, UNTRACED, find_marks, is_quick
 
 MAX_NAME = 120
 
@@ -60,6 +61,19 @@ def pytest_configure():
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=[QUICK, REST, ALL], default=ALL, help="those of `make test`, the rest, or all")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in another order")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Coverage does not watch the replays of recorded sessions."""
+    tracer = Coverage.current() if UNTRACED in item.path.parts else None
+    if tracer is None:
+        return (yield)
+    tracer.stop()
+    try:
+        return (yield)
+    finally:
+        tracer.start()
 
 
 def pytest_make_parametrize_id(val):

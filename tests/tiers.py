@@ -24,6 +24,9 @@ FILES = {
 }
 """The mark of each file whose tests all need the same."""
 
+UNTRACED = "measurements"
+"""The folder whose tests replay recorded sessions for minutes: coverage doubles that, and counts no line that no other test runs."""
+
 SESSION_FILES = frozenset(
     f"test_{name}.py"
     for name in (
