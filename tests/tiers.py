@@ -25,7 +25,7 @@ FILES = {
 """The mark of each file whose tests all need the same."""
 
 UNTRACED = "measurements"
-"""The folder whose tests replay recorded sessions for minutes: coverage doubles that, and counts no line that no other test runs."""
+"""The folder whose tests replay recorded sessions for minutes: coverage doubles that, and counts no other line by it."""
 
 SESSION_FILES = frozenset(
     f"test_{name}.py"
