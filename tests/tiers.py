@@ -14,6 +14,8 @@ FOLDERS = {"e2e": "engine", "kernels": "kernels"}
 FILES = {
     "test_adopting_walk.py": "act",
     "test_html_browser.py": "browser",
+    "test_idle_share.py": "evidence",
+    "test_routed_sessions.py": "evidence",
     "test_workflow_callers.py": "act",
     "test_workflow_comments.py": "act",
     "test_workflow_runs.py": "act",
@@ -38,7 +40,7 @@ SESSION_FILES = frozenset(
 MEASURING = ("ab", "bisect", "calibrate", "gate", "load_matrix", "matrix", "measure", "profile", "run", "run_gate")
 """In these files, a test of one of these functions runs a session: servers, a load generator and what watches over them."""
 
-NOT_QUICK = frozenset({"act", "browser", "engine", "kernels", "session"})
+NOT_QUICK = frozenset({"act", "browser", "engine", "evidence", "kernels", "session"})
 
 QUICK_SESSIONS = frozenset(
     {
