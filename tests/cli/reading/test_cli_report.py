@@ -102,7 +102,9 @@ def test_report__a_page_alone_takes_nothing_of_a_comment(slower, tmp_path, capsy
         ([], "perfgate-results: no such folder"),
     ],
 )
-def test_report__bad_input_is_exit_2(slower, tmp_path, capsys, arguments, words):
+def test_report__bad_input_is_exit_2(slower, tmp_path, monkeypatch, capsys, *, arguments, words):
+    # Where the gate has run, the checkout has results.
+    monkeypatch.chdir(tmp_path)
     code = main(["report", *(word.format(tmp=tmp_path, slower=slower) for word in arguments)])
 
     captured = capsys.readouterr()
