@@ -35,8 +35,8 @@ class Layout:
 
     @property
     def is_one_group(self) -> bool:
-        """Whether several ranks meet at one port; replicas of plain data parallelism each meet at their own."""
-        return self.weight_parts > 1 and (self.data == 1 or self.is_attention_data)
+        """Whether all ranks meet at one port, a single rank too; replicas of plain data parallelism each meet at their own."""
+        return self.data == 1 or self.is_attention_data
 
     @property
     def attention_ranks(self) -> int:

@@ -80,7 +80,7 @@ class Engine:
     config on the command line. `memory` says what its options take of a card. `steering` are beginnings of the names of
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
     our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source; None where
-    none were read. `ranks_option` names the port at which the ranks of one server meet; None leaves it to the engine.
+    none were read. `ranks_option` names the port at which a server's ranks meet; None leaves it to the engine.
     `segments` are the names, a pattern, of shared memory that it leaves where it is killed; None where it has none.
     `explain_refused` takes the arguments of server and load generator, and a version, and says why that cannot serve them.
     """

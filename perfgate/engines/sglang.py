@@ -42,7 +42,8 @@ SGLANG = Engine(
     args=("--enable-metrics",),
     env=OFFLINE,
     overrides_option="--json-model-override-args",
-    # Before 0.5.23 it takes one from which connections are served as well, and may lose it before it is bound.
+    # Before 0.5.23 it takes one from which connections are served as well, and may lose it before it is bound. One rank
+    # binds it too: an H200 session lost a server to that in its third block.
     ranks_option="--nccl-port",
     segments="sglang_loads_*.shm",
     memory=MemoryOptions(

@@ -86,7 +86,8 @@ def test_argv__of_each_engine(tmp_path):
         ("sglang", ("--tp-size", "2"), True),
         ("sglang-cpu", ("--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"), True),
         ("sglang", ("--tp-size", "2", "--dp-size", "2"), False),
-        ("sglang", (), False),
+        ("sglang", (), True),
+        ("sglang", ("--dp-size", "2"), False),
         ("vllm", ("--tensor-parallel-size", "2"), False),
     ],
 )
