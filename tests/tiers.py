@@ -1,7 +1,7 @@
 """Which tests `make test` runs, and what the others need: read from the folder, the file and the name of a test.
 
-The quick tier needs neither the engine nor a browser nor a quiet machine, and takes five minutes on two cores. The rest is what
-`make test-all` adds to it.
+The quick tier needs neither the engine nor a browser nor a quiet machine, and takes five minutes on two cores at most. The rest
+is what `make test-all` adds to it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,22 @@ FOLDERS = {"e2e": "engine", "kernels": "kernels"}
 FILES = {
     "test_adopting_walk.py": "act",
     "test_html_browser.py": "browser",
+    "test_error_rates.py": "evidence",
     "test_idle_share.py": "evidence",
+    "test_recorded_calibration.py": "evidence",
+    "test_recorded_outcomes.py": "evidence",
     "test_routed_sessions.py": "evidence",
+    "test_runner_cleaning.py": "machine",
+    "test_runner_harvest.py": "machine",
+    "test_runner_slot.py": "machine",
+    "test_runner_trees.py": "machine",
     "test_workflow_callers.py": "act",
     "test_workflow_comments.py": "act",
     "test_workflow_runs.py": "act",
     "test_docs.py": "docs",
     "test_docs_history.py": "docs",
     "test_docs_pictures.py": "docs",
+    "test_printed_commands.py": "docs",
     "test_recipes.py": "docs",
 }
 """The mark of each file whose tests all need the same."""
@@ -40,7 +48,7 @@ SESSION_FILES = frozenset(
 MEASURING = ("ab", "bisect", "calibrate", "gate", "load_matrix", "matrix", "measure", "profile", "run", "run_gate")
 """In these files, a test of one of these functions runs a session: servers, a load generator and what watches over them."""
 
-NOT_QUICK = frozenset({"act", "browser", "engine", "evidence", "kernels", "session"})
+NOT_QUICK = frozenset({"act", "browser", "docs", "engine", "evidence", "kernels", "machine", "session"})
 
 QUICK_SESSIONS = frozenset(
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 LIMIT = 400
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
@@ -28,6 +29,8 @@ def plain(text: str) -> str:
     return line if len(line) <= LIMIT else line[: LIMIT - 3] + "..."
 
 
+# A comment is laid out some thirty times, of the same values, until it fits.
+@lru_cache(maxsize=4096)
 def markdown(text: str) -> str:
     """Escape for GitHub markdown: no HTML, formatting, table cell, formula, mention, reference or link comes out of `text`."""
     line = plain(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

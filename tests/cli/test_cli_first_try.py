@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import shutil
 from xml.etree import ElementTree as ET
 
@@ -10,31 +9,10 @@ import click
 import pytest
 
 from perfgate.cli import COMMANDS, main, program
-from perfgate.cli.examples import EXAMPLES
 from perfgate.cli.sections import SectionOption
-from tests.fakes.recorded import BASELINE, EQUAL, ROOT, SLOWER, UNDECIDED, VOID
+from tests.fakes.recorded import EQUAL, ROOT, SLOWER, UNDECIDED, VOID
 
 RUNS = ROOT / "tests" / "fixtures" / "runs"
-PLUMBING = {"github", "handoff", "runner"}
-# Examples that measure, need another tool, or change what the reader owns; their words are parsed all the same.
-NOT_RUN = PLUMBING | {
-    "ab",
-    "bisect",
-    "calibrate",
-    "deps",
-    "engine",
-    "ledger",
-    "gate",
-    "history",
-    "kernels",
-    "matrix",
-    "model",
-    "pack",
-    "profile",
-    "resolve",
-    "run",
-    "scheduler",
-}
 MANY = 10
 
 
@@ -56,21 +34,6 @@ def list_options(command):
     return [one for one in command.params if isinstance(one, click.Option)]
 
 
-def prepare(folder):
-    """What the examples name."""
-    main(["demo"])
-    for outcome in ("pass", "inconclusive"):
-        main(["demo", outcome])
-    for name, source in {"before": "fusion_off_1.txt", "after": "fusion_on_1.txt"}.items():
-        shutil.copy(RUNS / source, folder / f"{name}.jsonl")
-        shutil.copy(RUNS / source.replace("1", "2"), folder / f"{name}_1.jsonl")
-    for name in ("baseline", "old", "new"):
-        shutil.copy(BASELINE, folder / f"{name}.json")
-    for name in ("benchmarks", "perfgate"):
-        (folder / name).symlink_to(ROOT / name)
-    (folder / "perfgate-results").mkdir()
-
-
 @pytest.mark.parametrize("words", [words for words, _ in list_commands()], ids=" ".join)
 def test_help__has_an_example_and_fits_a_terminal(words, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
@@ -80,36 +43,6 @@ def test_help__has_an_example_and_fits_a_terminal(words, monkeypatch, capsys):
     assert code == 0
     assert " ".join(("perfgate", *words)) in said.partition("Example")[2]
     assert max(map(len, said.splitlines())) <= 80
-
-
-def test_examples__parse(tmp_path, monkeypatch):
-    prepare(tmp_path)
-    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
-    monkeypatch.setenv("GITHUB_RUN_ID", "1")
-    for tree in ("sglang", "sglang-main"):
-        (tmp_path.parent / tree).mkdir(exist_ok=True)
-    for name, lines in EXAMPLES.items():
-        for line in lines:
-            words = shlex.split(line.partition(" < ")[0])[1:]
-            command = program
-            while isinstance(command, click.Group) and words:
-                found = command.get_command(click.Context(command), words[0])
-                assert found is not None, line
-                command, words = found, words[1:]
-            if isinstance(command, click.Command) and not isinstance(command, click.Group):
-                command.make_context(name, words)
-
-
-def test_examples__run(tmp_path, capsys):
-    prepare(tmp_path)
-    for name, lines in EXAMPLES.items():
-        for line in lines:
-            words = shlex.split(line.partition(" < ")[0])[1:]
-            if words[0] in NOT_RUN or " < " in line:
-                continue
-            expanded = [path for word in words for path in (sorted(map(str, tmp_path.glob(word))) if "*" in word else [word])]
-            code = main(expanded)
-            assert code in {0, 1, 3}, f"{name}: {line}: {capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -28,16 +27,6 @@ def test_demo__says_the_outcome_that_it_is_named_after(outcome, tmp_path, capsys
     assert re.search(rf"^{outcome.upper()}\b", said, flags=re.MULTILINE)
     assert said.startswith("One NVIDIA H200")
     assert (tmp_path / "perfgate-demo" / outcome / "report.html").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("outcome", RECORDINGS)
-def test_demo__commands_that_it_tells_next_run(outcome, capsys):
-    main(["demo", outcome])
-    told = capsys.readouterr().out.partition("next:\n")[2]
-    lines = [shlex.split(line, comments=True) for line in told.splitlines()]
-
-    assert len(lines) == 3
-    assert [main(line[1:]) for line in lines] == [0, 0, 0], capsys.readouterr().err
 
 
 def test_demo__live_shows_each_window_and_look(monkeypatch, capsys):

@@ -1,28 +1,10 @@
 from __future__ import annotations
 
-import html
-import re
-import shlex
-from pathlib import Path
-
 import pytest
 
 from perfgate.cli import main
-from perfgate.scenario.catalog import read_scenario_text
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 from tests.rule.test_layer_check import draw_file, write_files
-
-ROOT = Path(__file__).parents[3]
-RECORDED = {
-    "REGRESSION": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
-    "REGRESSION of a scenario that does not ship": "benchmarks/h200/serving/results/closed-gpu-10-long",
-    "profiled": "benchmarks/h200/serving/results/closed-fused-sum-profiled",
-    "INCONCLUSIVE": "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
-    "INVALID": "benchmarks/h200/serving/routed/dummy-closed-c16",
-}
-# These start servers: what they name has to be there, but for what only the reader has.
-SERVING = {"gate", "calibrate", "bisect"}
-OWN = {"PATH_TO_MODEL", "GOOD", "BAD"}
 
 
 @pytest.fixture
@@ -109,34 +91,3 @@ def test_report__bad_input_is_exit_2(slower, tmp_path, monkeypatch, capsys, *, a
 
     captured = capsys.readouterr()
     assert (code, captured.out, words in captured.err, "Traceback" in captured.err) == (2, "", True, False)
-
-
-def list_told(folder, page, capsys):
-    """Each command that the comment and the page of a result folder print."""
-    assert main(["report", folder]) == main(["report", folder, "--html", str(page)]) == 0
-    comment = re.findall(r"^(perfgate .*)$|`(perfgate [^`]+)`", capsys.readouterr().out, flags=re.MULTILINE)
-    shown = re.findall(r'<p class="command">.*?<code>(.*?)</code>', page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    lines = (*(line or inline for line, inline in comment), *map(html.unescape, shown))
-    # Comment and page print the same ones, of which one says behind the line what it is for.
-    return sorted({shlex.join(shlex.split(line, comments=True)) for line in lines})
-
-
-@pytest.mark.parametrize("folder", RECORDED.values(), ids=RECORDED)
-def test_report__every_command_that_it_prints_runs_or_names_what_is_there(folder, tmp_path, monkeypatch, capsys):
-    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
-    told = list_told(folder, tmp_path / "page.html", capsys)
-
-    assert any(line.startswith("perfgate check") for line in told)
-    for line in told:
-        words = [word for word in shlex.split(line)[1:] if word not in OWN]
-        if words[0] in SERVING:
-            scenario = words[words.index("--scenario") + 1] if "--scenario" in words else words[1]
-            read_scenario_text(scenario)
-            assert [word for word in words if "/" in word and not Path(word).exists()] == [], line
-        else:
-            code, err = main(words), capsys.readouterr().err
-            # Recorded sessions were stored since.
-            is_stored = words[0] == "baseline" and "is in the baseline already" in err
-            assert code in ((0, 1, 3) if words[0] == "check" else (0,)) or is_stored, f"{line}: {err}"

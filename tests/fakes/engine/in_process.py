@@ -195,10 +195,9 @@ def load_serving():
 THREADED = {
     "perfgate.serving.measure.Reaper": InProcess,
     "perfgate.gate.fresh_profiles.Reaper": InProcess,
-    # A thread that ended is known to have ended at once, the kernel keeps no record of it, and its power is not cut.
+    # A thread that ended is known to have ended at once, and the kernel keeps no record of it.
     "perfgate.serving.window.END_S": 0.1,
     "perfgate.serving.watch.telemetry.read_times": lambda _: None,
     "perfgate.serving.watch.telemetry.measure_memory": lambda _: 2**30,
-    "os.fsync": lambda _: None,
 }
 """What stands in the place of what, by its name, where a session is to run in threads."""
