@@ -122,6 +122,7 @@ def _describe_metrics(report: ReportedCase, view: View) -> Iterator[PagePart]:
     measures = make_measures(report.verdict, report.scenario, view)
     if measures is not None:
         yield measures
+    yield from (Paragraph(text=remark) for remark in view.remarks)
 
 
 def _describe_windows(report: ReportedCase, placed: Sequence[Placed], raw: RawData) -> Iterator[PagePart]:
