@@ -62,7 +62,7 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         title=f"Matrix {matrix.name}",
         answer="Matrix",
         style="none",
-        meaning=f"{len(matrix.servers)} servers under {len(matrix.loads)} loads, levels and no verdict",
+        meaning=f"{len(matrix.servers)} servers under {len(matrix.loads)} loads, levels without a verdict",
         subtitle=f"{matrix.name}: {matrix.title}",
         hero=draw_servers(cells),
         labels=tuple(_name_best(best)),
