@@ -138,7 +138,7 @@ def live_through(folder: Path, kills: list[int]) -> Iterator[dict[str, Any]]:
             "lines": count_lines(out) - before,
             "code": process.returncode,
             "left": [command for _, command in left],
-            "said": [line for line in err.splitlines() if "going on after" in line],
+            "said": [line for line in err.splitlines() if "continuing after" in line],
             "memory_mib": memory,
         }
 

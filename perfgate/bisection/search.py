@@ -242,7 +242,7 @@ def _if_affordable(search: Search, step: Step) -> Step | Answer:
         return _give_up(search, step.place)
     if search.affords(step.place, step.blocks):
         return step
-    reason = "the budget does not reach to tell whether BAD is slower than GOOD at all"
+    reason = "the budget is too small to decide whether BAD is slower than GOOD"
     return Answer(ending=Ending.OUT_OF_BUDGET, reason=reason)
 
 
@@ -258,7 +258,7 @@ def _locate(search: Search, metric: str) -> Step | Answer:
     best = max(groups, key=lambda group: fsum(belief.places[place - 1] for place in group))
     weight = fsum(belief.places[place - 1] for place in best)
     if belief.none >= sure:
-        return _end(Ending.NO_DIFFERENCE, search, metric, "what was measured later says that BAD is not slower after all")
+        return _end(Ending.NO_DIFFERENCE, search, metric, "later measurements show that BAD is not slower")
     if weight >= sure and len(best) == 1:
         return _end(Ending.FOUND, search, metric, "")
     if weight >= sure:
@@ -268,7 +268,7 @@ def _locate(search: Search, metric: str) -> Step | Answer:
     if found is not None:
         option, bits = found
         return Step(place=option.place, blocks=option.blocks, bits=bits)
-    return _end(Ending.OUT_OF_BUDGET, search, metric, "the budget has no room for a measurement that would tell more")
+    return _end(Ending.OUT_OF_BUDGET, search, metric, "the budget is too small for another useful measurement")
 
 
 def list_groups(search: Search) -> list[tuple[int, ...]]:
@@ -308,6 +308,6 @@ def _end(ending: Ending, search: Search, metric: str, reason: str) -> Answer:
 
 def _list_warnings(search: Search, belief: Belief) -> Iterator[str]:
     if compare_ends(search)[0].outcome is Outcome.INCONCLUSIVE:
-        yield f"the gate's rule left open, after {search.rules.plan.looks[-1]} blocks, whether BAD is slower than GOOD"
+        yield f"after {search.rules.plan.looks[-1]} blocks the gate's rule has not decided whether BAD is slower than GOOD"
     if belief.misfit < MISFIT:
         yield "the blocks scatter more than one loss at one commit explains: there may be several culprits, or unusual noise"

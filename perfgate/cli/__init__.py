@@ -31,14 +31,14 @@ class Entry:
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Start here": {
         "demo": Entry(module="reading.demo", summary="Judge a session recorded on an H200: no GPU and no server needed."),
-        "gate": Entry(module="measuring.gate", summary="Calibrate if need be, measure, judge and report: the whole gate."),
+        "gate": Entry(module="measuring.gate", summary="Calibrate if necessary, measure, judge and report: the whole gate."),
         "ab": Entry(module="measuring.ab", summary="Measure one change against the same server without it, judge and report."),
         "compare": Entry(module="reading.compare", summary="Compare logs of a load generator, or result folders: A B."),
-        "doctor": Entry(module="machine.doctor", summary="Say what this machine can measure, and what to type for it."),
+        "doctor": Entry(module="machine.doctor", summary="Say what this machine can measure, and which command does it."),
     },
     "Measure": {
-        "scenarios": Entry(module="machine.scenarios", summary="List the scenarios that ship, show one, or begin your own."),
-        "plan": Entry(module="measuring.plan", summary="Choose the scenarios of a change by what it touches, and by minutes."),
+        "scenarios": Entry(module="machine.scenarios", summary="List the shipped scenarios, show one, or start your own."),
+        "plan": Entry(module="measuring.plan", summary="Choose scenarios for a change by its paths and a limit of minutes."),
         "run": Entry(module="measuring.run", summary="Measure a scenario in A/B blocks into a result folder."),
         "matrix": Entry(module="measuring.matrix", summary="Measure every server under every load: one table, no verdict."),
         "calibrate": Entry(module="measuring.calibrate", summary="Measure A/A blocks and store this machine's noise."),
@@ -51,33 +51,35 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Read results": {
         "list": Entry(module="reading.list", summary="List the results below a folder, the newest first."),
-        "check": Entry(module="reading.check", summary="Judge a result folder again: the same bytes on any machine."),
-        "explain": Entry(module="reading.explain", summary="Say in five sentences why a metric was judged as it was."),
+        "check": Entry(module="reading.check", summary="Judge a result folder again, from its raw windows."),
+        "explain": Entry(module="reading.explain", summary="Explain the judgement of a metric in five sentences."),
         "report": Entry(module="reading.report", summary="Write a verdict as a comment, or as a page with figures."),
-        "profile": Entry(module="measuring.profile", summary="Rank the kernels that the arms of a profiled session differ by."),
+        "profile": Entry(
+            module="measuring.profile", summary="Rank the kernels by their share of the difference between the arms."
+        ),
         "show": Entry(module="reading.show", summary="Print outputs of a load generator as a table."),
-        "export": Entry(module="reading.export", summary="Write windows as a tidy CSV or Parquet table."),
+        "export": Entry(module="reading.export", summary="Write windows as a CSV or Parquet table."),
         "schema": Entry(module="reading.schema", summary="Print the JSON schema of verdict.json."),
     },
     "Keep results": {
-        "baseline": Entry(module="keeping.baseline", summary="List, show, add to, diff, expire and verify stored noise bands."),
+        "baseline": Entry(module="keeping.baseline", summary="List, show, extend, compare, expire and verify stored noise."),
         "history": Entry(
-            module="keeping.history", summary="Keep results in a store that grows: trends, change points, false alarms, costs."
+            module="keeping.history", summary="Store results over time; show trends, changes, false alarms and costs."
         ),
-        "power": Entry(module="reading.power", summary="Show what a baseline's noise lets the gate find, and at what cost."),
-        "ledger": Entry(module="keeping.ledger", summary="Measure each release of SGLang against the one before it."),
+        "power": Entry(module="reading.power", summary="Show the smallest loss that the gate finds, and its cost."),
+        "ledger": Entry(module="keeping.ledger", summary="Measure each release of SGLang against the previous one."),
         "pack": Entry(module="keeping.pack", summary="Pack the raw files of finished sessions into one file each."),
     },
     "Engines, models and kernels": {
-        "engine": Entry(module="machine.engine", summary="Install the CPU serving engine and its releases, and try them."),
-        "model": Entry(module="machine.model", summary="Verify that a model is the mixture of experts it should be; make one."),
-        "kernels": Entry(module="moe.kernels", summary="Judge fused MoE implementations and build ours ahead of time."),
-        "completion": Entry(module="completion", summary="Print what makes a shell complete commands and options."),
+        "engine": Entry(module="machine.engine", summary="Install the CPU serving engine and its releases, and test them."),
+        "model": Entry(module="machine.model", summary="Verify that a model is the expected mixture of experts, or make one."),
+        "kernels": Entry(module="moe.kernels", summary="Judge fused MoE implementations, and compile perfgate's own."),
+        "completion": Entry(module="completion", summary="Print the completion script of a shell."),
     },
     "CI plumbing": {
         "github": Entry(module="ci.github", summary="Plan, judge and publish measurements of pull requests."),
-        "handoff": Entry(module="ci.handoff", summary="Carry a session from an untrusted job to one that may comment."),
-        "runner": Entry(module="machine.runner", summary="Keep a GPU machine fit, locked, clean and closed to other users."),
+        "handoff": Entry(module="ci.handoff", summary="Transfer a session from an untrusted job to a trusted one."),
+        "runner": Entry(module="machine.runner", summary="Check, lock, clean and protect a GPU machine that measures."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -44,7 +44,7 @@ add_caches_option = arm_option(
     "--caches",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that no other process writes.",
+    help="Compile caches, one folder per arm (DIR/base, DIR/candidate); no other process may write there.",
 )
 add_arm_options = add_options(
     arm_option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
@@ -52,12 +52,12 @@ add_arm_options = add_options(
     arm_option(
         "--checkout", type=_TREE, metavar="DIR", help="Working tree that both arms run, installed over --python's environment."
     ),
-    arm_option("--candidate-checkout", type=_TREE, metavar="DIR", help="The same, of the candidate alone."),
-    judging_option("--model", type=FILE, help="Folder of the scenario's model, where it lies on this machine."),
+    arm_option("--candidate-checkout", type=_TREE, metavar="DIR", help="The same for the candidate only."),
+    judging_option("--model", type=FILE, help="Folder of the scenario's model on this machine."),
     arm_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
-    arm_option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
+    arm_option("--candidate-arg", "candidate_args", multiple=True, help="The same for the candidate only; repeatable."),
     arm_option("--both-env", "env", **PAIRS, help="Environment variable of both arms; repeatable."),
-    arm_option("--candidate-env", **PAIRS, help="The same, of the candidate alone; repeatable."),
+    arm_option("--candidate-env", **PAIRS, help="The same for the candidate only; repeatable."),
     add_caches_option,
     arm_option(
         "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down: gpu:10, host:500, host:8000/50, step:0.25."
@@ -71,7 +71,7 @@ add_folder_options = add_options(
     folder_option(
         "--resume",
         is_flag=True,
-        help="Go on where a run with the same options was cut off: in --out, or in the newest such folder below --parent.",
+        help="Continue an interrupted run with the same options: the one in --out, or the newest one below --parent.",
     ),
 )
 
@@ -85,15 +85,21 @@ add_proof_options = add_options(
         help="A kernel that must run in the candidate, found in a profile; repeatable.",
     ),
     proof_option(
-        "--expect-no-kernel", "absent", multiple=True, metavar="REGEX", help="A kernel that must not run there; repeatable."
+        "--expect-no-kernel",
+        "absent",
+        multiple=True,
+        metavar="REGEX",
+        help="A kernel that must not run in the candidate; repeatable.",
     ),
-    proof_option("--expect-log", "log", multiple=True, metavar="REGEX", help="A line that its log must hold; repeatable."),
+    proof_option(
+        "--expect-log", "log", multiple=True, metavar="REGEX", help="A line that the candidate's log must contain; repeatable."
+    ),
     proof_option(
         "--kernel-proof",
         "proof",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="What `perfgate kernels prove` wrote of both arms; nothing is measured where the candidate's kernels are wrong.",
+        help="Output of `perfgate kernels prove`; if the candidate's kernels are wrong, nothing is measured.",
     ),
 )
 
@@ -103,7 +109,7 @@ add_profile_option = judging_option(
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Profile both arms: in fresh servers after a regression, after the first block always, or never.",
+    help="When to profile both arms: after a regression (auto, in fresh servers), after the first block (always), or never.",
 )
 """Says when both arms are profiled."""
 
@@ -111,7 +117,7 @@ add_profile_option = judging_option(
 add_torch_index_option = click.option(
     "--torch-index",
     metavar="URL",
-    help="Take torch, and nothing else, from this package index: https://download.pytorch.org/whl/cpu has it without CUDA.",
+    help="Package index for torch alone; https://download.pytorch.org/whl/cpu has torch without CUDA.",
 )
 """Says where the torch of an engine that is installed comes from."""
 
@@ -196,6 +202,6 @@ add_blocks_option = judging_option(
     "--blocks",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Look once, after N blocks, instead of at the scenario's looks; fixed before the first block.",
+    help="Decide once, after N blocks, instead of at the scenario's looks.",
 )
 """Says after how many blocks it looks, once."""

@@ -55,7 +55,7 @@ def add_options(*options: Decorator) -> Decorator:
 
 arm_option = option_of("The arms")
 judging_option = option_of("Measurement and verdict")
-proof_option = option_of("What must be seen of the candidate")
+proof_option = option_of("Proof that the candidate ran the changed code")
 folder_option = option_of("Results")
 subject_option = option_of("The pull request and its run")
 """Sections that several commands have."""
@@ -68,7 +68,7 @@ add_share_option = judging_option(
     show_default=True,
     envvar="PERFGATE_SCENARIOS_IN_PR",
     show_envvar=True,
-    help="How many scenarios judge this pull request; they share one error budget.",
+    help="Number of scenarios that judge this pull request; they share one error budget.",
 )
 """Says how many scenarios share the error of one pull request."""
 

@@ -13,10 +13,11 @@ from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, desc
 from perfgate.history.trends import LevelSeries, SeriesPoint
 from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, find_left, find_span, line, show_number
 
-WIDTH, HEIGHT = 560.0, 220.0
+WIDTHS, HEIGHT = (560.0, 340.0), 220.0
+"""Each chart is drawn for wide screens and for phones."""
 LEFT, RIGHT, TOP, BOTTOM = 74.0, 44.0, 22.0, 26.0
-TICKS = 5
-"""So many times at most are written beneath the axis."""
+TICK_WIDTH = 86.0
+"""Pixels of the axis that a written time needs."""
 DAY_S = 86_400.0
 STEPS_S = (DAY_S / 4, DAY_S / 2, *(DAY_S * days for days in (1, 2, 7, 14, 28, 91, 182, 364, 1820)))
 LEAST_S = DAY_S
@@ -27,32 +28,36 @@ COLOURS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One series with its words; `metric` is what all charts of one metric share."""
+    """One series with its words, drawn for each of WIDTHS; `metric` is what all charts of one metric share."""
 
     metric: str
     title: str
     summary: str
-    drawing: Drawing
+    drawings: tuple[Drawing, ...]
 
 
 def build_chart(series: LevelSeries, runners: Sequence[str]) -> Chart:
     """Draw a series; `runners` gives each machine the colour that it has in every chart."""
-    panel = _frame(series)
-    marks = (*_draw_moments(series, panel), *_draw_levels(series, panel), *_draw_points(series, panel, runners))
     return Chart(
         metric=series.subject.title,
         title=f"{series.subject.title}{f', {series.subject.unit}' if series.subject.unit else ''}",
         summary=_summarise(series),
-        drawing=Drawing(width=WIDTH, height=HEIGHT, shapes=(*panel.frame(), *marks)),
+        drawings=tuple(_draw(series, runners, width) for width in WIDTHS),
     )
 
 
-def _frame(series: LevelSeries) -> Panel:
+def _draw(series: LevelSeries, runners: Sequence[str], width: float) -> Drawing:
+    panel = _frame(series, width)
+    marks = (*_draw_moments(series, panel), *_draw_levels(series, panel), *_draw_points(series, panel, runners))
+    return Drawing(width=width, height=HEIGHT, shapes=(*panel.frame(), *marks))
+
+
+def _frame(series: LevelSeries, width: float) -> Panel:
     """Sessions stand at their time, in seconds since 1970."""
     low, high = find_span((point.value for point in series.points), pad=0.1)
     first, last = (series.points[place].at.timestamp() for place in (0, -1))
     edge = max((last - first) * 0.02, (LEAST_S - (last - first)) / 2)
-    x = Scale(low=first - edge, high=last + edge, start=find_left(map(show_number, (low, high)), LEFT), end=WIDTH - RIGHT)
+    x = Scale(low=first - edge, high=last + edge, start=find_left(map(show_number, (low, high)), LEFT), end=width - RIGHT)
     form = "%Y-%m-%d" if _choose_step(x) >= DAY_S else "%m-%d %H:%M"
     return Panel(
         x=x,
@@ -64,8 +69,8 @@ def _frame(series: LevelSeries) -> Panel:
 
 
 def _choose_step(x: Scale) -> float:
-    """The shortest of STEPS_S that puts no more than TICKS onto the axis."""
-    return next((step for step in STEPS_S if (x.high - x.low) / step < TICKS), STEPS_S[-1])
+    """The shortest of STEPS_S that leaves TICK_WIDTH for each time."""
+    return next((step for step in STEPS_S if (x.high - x.low) / step < (x.end - x.start) / TICK_WIDTH), STEPS_S[-1])
 
 
 def _list_times(x: Scale) -> tuple[float, ...]:

@@ -79,7 +79,7 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     yield from (f"answers of {plain(server)} held against {plain(first)}: {plain(text)}" for server, text in told.items())
     if rounds == 1:
         yield "one start of each server: two starts may differ as much as two servers; measure more rounds"
-    yield "levels, and no verdict: differences smaller than start to start mean nothing; `perfgate ab` judges one change"
+    yield "levels without a verdict: a difference smaller than that between starts means nothing; `perfgate ab` judges a change"
 
 
 def describe_cell(cell: CellResult) -> dict[str, Any]:

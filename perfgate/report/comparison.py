@@ -126,7 +126,7 @@ def _list_caveats(group: Group) -> Iterator[str]:
     for judgement in group.judgements:
         yield from (f"{wording.title(judgement)}: {note}" for note in judgement.notes)
     if any(not judgement.gating for judgement in group.judgements):
-        yield "an outcome in brackets informs and does not gate"
+        yield "an outcome in brackets does not gate"
     yield from (*group.reasons[1:], *group.warnings)
 
 

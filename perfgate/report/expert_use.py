@@ -12,7 +12,7 @@ from perfgate.storage.rounding import format_percent
 
 REASONS = {
     Unknown.NOT_MEASURED: "it was not measured",
-    Unknown.ENGINE: "this engine has no way to ask",
+    Unknown.ENGINE: "this engine cannot report it",
     Unknown.NO_RECORDER: "perfgate's plug-in did not run in the server; install perfgate in the server's Python",
     Unknown.NOT_SEEN: "its prefill replays CUDA graphs; start it with --disable-prefill-cuda-graph",
     Unknown.INCOMPLETE: "the recorded passes are not those of the prompts that were sent",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfgate.core import Arm, Judgement, Outcome, Verdict
+from perfgate.core import Arm, Outcome, Verdict
 from perfgate.evidence import Session
 from perfgate.report.expert_use import describe_use
 from perfgate.report.words import wording
@@ -85,7 +84,10 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A whole report as text; its fields are the templates' public interface."""
+    """A whole report as text; its fields are the templates' public interface.
+
+    A row's marks are numbers of `footnotes`; `remarks` are about the whole verdict.
+    """
 
     headline: Headline
     scenario: str
@@ -109,6 +111,7 @@ class View:
     base_title: str
     rows: tuple[MetricRow, ...]
     footnotes: tuple[str, ...]
+    remarks: tuple[str, ...]
     policy: tuple[tuple[str, str], ...]
     facts: tuple[Fact, ...]
     reproduce: Command
@@ -125,7 +128,8 @@ def build_view(
 ) -> View:
     """Put the verdict into words. Pure: the same verdict gives the same report on any machine."""
     families = list_families(verdict.judgements, is_closed_loop=scenario.load.is_closed_loop)
-    footnotes = _footnotes(verdict, [family.judgement for family in families])
+    shown = [family for family in families if family.is_shown]
+    footnotes = tuple(dict.fromkeys(note for family in shown for note in family.judgement.notes))
     is_void = verdict.outcome is Outcome.INVALID
     return View(
         headline=build_headline(verdict, families),
@@ -154,8 +158,9 @@ def build_view(
         labels=_labels(verdict, scenario, session),
         reasons=_shorten(verdict.reasons),
         base_title="base" if Arm.BASE in session.fingerprints else "stored base",
-        rows=tuple(_row(family, footnotes) for family in families if _is_shown(family.judgement)),
+        rows=tuple(_row(family, footnotes) for family in shown),
         footnotes=footnotes,
+        remarks=tuple(dict.fromkeys(verdict.warnings)),
         policy=tuple((key, _plain_number(value)) for key, value in sorted(verdict.policy.items())),
         facts=_facts(session),
         reproduce=reproduce(session, scenario),
@@ -168,20 +173,10 @@ def describe_answers(session: Session, rules: Equivalence) -> str:
     return "; ".join(filter(None, (describe_equivalence(session.answers, rules), describe_gsm8k(session.marks, rules.gsm8k))))
 
 
-def _is_shown(judgement: Judgement) -> bool:
-    return judgement.change is not None or bool(judgement.notes)
-
-
 def _shorten(reasons: tuple[str, ...]) -> tuple[str, ...]:
     """Keep a comment readable, and under the size that a forge accepts, when a session failed in every window."""
     left_out = len(reasons) - REASONS_SHOWN
     return reasons if left_out <= 0 else (*reasons[:REASONS_SHOWN], f"and {left_out} more of the kind")
-
-
-def _footnotes(verdict: Verdict, ordered: Sequence[Judgement]) -> tuple[str, ...]:
-    """Number every footnote once: the metrics' in the order of the rows, then those of the whole verdict."""
-    notes = (note for judgement in ordered for note in judgement.notes)
-    return tuple(dict.fromkeys((*notes, *verdict.warnings)))
 
 
 def _row(family: Family, footnotes: tuple[str, ...]) -> MetricRow:

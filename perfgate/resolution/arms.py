@@ -66,7 +66,7 @@ def _read_requires(file: Path, option: str) -> tuple[str, ...]:
     try:
         return tuple(map(str, tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{option} {file}: project.dependencies cannot be read ({error!r}); mend the file") from None
+        raise InputError(f"{option} {file}: project.dependencies cannot be read ({error!r}); correct the file") from None
 
 
 def fetch_release(version: str, python: str) -> Path:

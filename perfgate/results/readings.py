@@ -37,12 +37,12 @@ READINGS: dict[str, ReadingKind] = {
     "power_max_w": ReadingKind(unit="W", meaning="highest power of one GPU that a sample saw"),
     "temperature_c": ReadingKind(unit="degC", meaning="highest temperature that a sample saw"),
     THROTTLED_SHARE: ReadingKind(
-        unit="1", meaning="share of samples in which the GPU held its clocks back for heat or a failing supply of power"
+        unit="1", meaning="share of samples in which heat or the power supply limited the GPU's clocks"
     ),
     "power_cap_share": ReadingKind(
-        unit="1", meaning="share of samples in which the board's power limit set the clock, as it does on healthy GPUs"
+        unit="1", meaning="share of samples in which the board's power limit set the clock, which is normal"
     ),
-    "thermal_share": ReadingKind(unit="1", meaning="the part of `throttled_share` that is surely heat"),
+    "thermal_share": ReadingKind(unit="1", meaning="the part of `throttled_share` that is certainly heat"),
     "gpu_memory_used_bytes": ReadingKind(unit="B", meaning="largest memory in use on one GPU, by any process"),
     "server_memory_bytes": ReadingKind(
         unit="B", meaning="resident memory of the server's processes after the window, shared pages counted in each"
@@ -53,10 +53,8 @@ READINGS: dict[str, ReadingKind] = {
     ),
     "gpu_samples": ReadingKind(unit="1", meaning="samples that NVML answered"),
     "gpu_samples_lost": ReadingKind(unit="1", meaning="samples that NVML failed to answer"),
-    FOREIGN_CPU: ReadingKind(unit="1", meaning="share of the machine's CPU time that went to processes of others"),
-    "own_cpu_share": ReadingKind(
-        unit="1", meaning="share of the machine's CPU time that went to servers, load generator and gate"
-    ),
+    FOREIGN_CPU: ReadingKind(unit="1", meaning="share of the machine's CPU time used by other processes"),
+    "own_cpu_share": ReadingKind(unit="1", meaning="share of the machine's CPU time used by servers, load generator and gate"),
     STOLEN_CPU: ReadingKind(unit="1", meaning="share of CPU time that the hypervisor gave to other machines"),
     "run_queue": ReadingKind(unit="1", meaning="median number of tasks that ran or waited for a core"),
     "running_requests": ReadingKind(unit="1", meaning="mean number of requests in the engine's running batch"),
@@ -67,18 +65,18 @@ READINGS: dict[str, ReadingKind] = {
         unit="1", meaning="prompt tokens served from the prefix cache, as a share of all prompt tokens"
     ),
     KERNELS_COMPILED: ReadingKind(
-        unit="1", meaning="entries that compilers added to the server's caches, or compilations that its log tells of"
+        unit="1", meaning="entries that compilers added to the server's caches, or compilations in its log"
     ),
-    GRAPHS_CAPTURED: ReadingKind(unit="1", meaning="captures of graphs that the server's log tells of"),
+    GRAPHS_CAPTURED: ReadingKind(unit="1", meaning="captures of graphs in the server's log"),
     REQUESTS_RETRACTED: ReadingKind(unit="1", meaning="running requests that were put back because the token pool was full"),
-    KV_CAPACITY: ReadingKind(unit="tokens", meaning="tokens that the engine's pool holds, of all its data parallel ranks"),
+    KV_CAPACITY: ReadingKind(unit="tokens", meaning="capacity of the engine's token pool, over all its data parallel ranks"),
     DECODE_GRAPH_SHARE: ReadingKind(unit="1", meaning="decode steps that replayed a CUDA graph, as a share of all of them"),
     PREFILL_GRAPH_SHARE: ReadingKind(unit="1", meaning="prefill steps that replayed a CUDA graph, as a share of all of them"),
     ACCEPT_LENGTH: ReadingKind(
         unit="tokens", meaning="generated tokens for each verification of a draft; absent without speculative decoding"
     ),
     ANSWERS_MALFORMED: ReadingKind(
-        unit="1", meaning="answers that are not of the form that the load asks for; absent where it asks for none"
+        unit="1", meaning="answers without the form that the load requires; absent if it requires none"
     ),
     "engine_scrapes": ReadingKind(unit="1", meaning="times that the engine's metrics were read while the window ran"),
     "engine_scrape_max_s": ReadingKind(unit="s", meaning="longest time that reading the engine's metrics took"),

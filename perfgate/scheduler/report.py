@@ -23,8 +23,8 @@ _SENTENCES = {
 _GAPS = {
     GapKind.MISSING: "{arm} has no reading of it; run it again",
     GapKind.UNSTEADY: "two runs of {arm} differ; what changes from run to run cannot be compared",
-    GapKind.OTHER_WINDOWS: "the arms have other numbers of windows; run them again",
-    GapKind.UNEVEN: "its change is not the same in all windows; run it again on this machine by itself",
+    GapKind.OTHER_WINDOWS: "the arms have different numbers of windows; run them again",
+    GapKind.UNEVEN: "its change differs between windows; run it again without other load on this machine",
 }
 
 

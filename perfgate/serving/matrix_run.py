@@ -118,7 +118,7 @@ def open_matrix(
     writer = ResultWriter(folder, MATRIX_LAYOUT)
     writer.add_event("resumed", found.elapsed_s, utc=write_utc(), superseded=found.cut, unindexed=found.unindexed)
     cut = f"; {len(found.cut)} windows of a cell that was cut off are kept and do not count" if found.cut else ""
-    progress.step(f"going on after {len(settled)} cells{cut}")
+    progress.step(f"continuing after {len(settled)} cells{cut}")
     return settled, found, writer
 
 

@@ -96,7 +96,7 @@ def measure(request: Request, progress: Progress) -> None:
         lock = stack.enter_context(lock_folder(request.folder))
         found = find_progressed(request, record)
         if found.is_ended:
-            progress.step(f"the session in {request.folder} has ended: nothing is measured")
+            progress.step(f"the session in {request.folder} is complete: nothing is measured")
             return
         machine = stack.enter_context(hold_machine(measured, find_lock_folder()))
         writer = open_writer(request, record, found, progress)
@@ -194,8 +194,8 @@ def open_writer(request: Request, record: SessionRecord, found: Progressed, prog
         return ResultWriter.create(request.folder, record, request.scenario_text)
     writer = ResultWriter(request.folder)
     writer.add_event("resumed", found.elapsed_s, utc=write_utc(), superseded=found.cut, unindexed=found.unindexed)
-    cut = f"; block {found.blocks + 1} begins anew, its {len(found.cut)} windows are kept and do not count" if found.cut else ""
-    progress.step(f"going on after {found.blocks} whole blocks{cut}")
+    cut = f"; block {found.blocks + 1} is measured again, its {len(found.cut)} windows do not count" if found.cut else ""
+    progress.step(f"continuing after {found.blocks} complete blocks{cut}")
     return writer
 
 

@@ -72,7 +72,7 @@ _ROWS = (
         title="KV capacity",
         unit="tokens",
         allowed_ratio=SMALLER_POOL,
-        where="all; a pool of fixed size, as all that ship have, where a candidate cannot hold it; of others `resolve` tells",
+        where="all; the shipped ones have a pool of fixed size, so only a candidate that cannot hold it differs",
     ),
     Counter(
         name=REQUESTS_RETRACTED,
@@ -82,7 +82,7 @@ _ROWS = (
         # A server that retracts at all does so by when requests arrive: 1 to 5 times in equal windows of a CPU.
         judged_at=0.0,
         moves=lambda scenario: scenario.allow_retraction,
-        where="those with `allow_retraction`; elsewhere a retraction voids its window",
+        where="those with `allow_retraction`; in others a window with a retraction is not judged",
     ),
     Counter(
         name=CACHE_HIT_RATE,
@@ -91,7 +91,7 @@ _ROWS = (
         allowed_ratio=0.05,
         decimals=2,
         moves=lambda scenario: scenario.load.keep_cache or not scenario.load.is_random,
-        where="those whose prompts share prefixes, any data set but random ones, and those with `keep_cache`",
+        where="those with shared prefixes (all data sets except random ones), and those with `keep_cache`",
     ),
     Counter(
         name=ACCEPT_LENGTH,
@@ -99,7 +99,7 @@ _ROWS = (
         unit="tokens a step",
         allowed_ratio=0.02,
         decimals=3,
-        where="those that serve with speculative decoding",
+        where="those with speculative decoding",
     ),
     Counter(
         name=DECODE_GRAPH_SHARE,

@@ -130,7 +130,7 @@ def test_plan_next__an_open_comparison_is_searched_on_and_said():
     assert step.bits is not None
     answer = plan_next(replace(state, rules=replace(RULES, budget=state.minutes)))
     assert answer.ending is Ending.OUT_OF_BUDGET
-    assert "left open, after 6 blocks" in answer.warnings[0]
+    assert "after 6 blocks the gate's rule has not decided" in answer.warnings[0]
 
 
 @pytest.mark.parametrize(("budget", "known"), [(3.0, 0), (4.5, 1), (9.0, 2)])

@@ -165,5 +165,5 @@ def test_describe__metrics_that_some_sessions_did_not_tell_of():
     lines = list(describe(replace(whole, metrics={**whole.metrics, "mean_itl_ms": short.metrics["mean_itl_ms"]})))
 
     assert lines[1].endswith("8 A/A blocks")
-    assert "fewer A/A blocks: Mean ITL, which some sessions did not tell of" in lines
+    assert "fewer A/A blocks: Mean ITL, because some sessions did not record them" in lines
     assert not any(line.startswith("fewer") for line in describe(whole))

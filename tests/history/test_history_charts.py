@@ -3,11 +3,12 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
 from perfgate.history.assembly import find_changes
-from perfgate.history.charts import COLOURS, HEIGHT, WIDTH, build_chart
+from perfgate.history.charts import COLOURS, HEIGHT, TICK_WIDTH, WIDTHS, build_chart
 from perfgate.history.listing import describe_news, rank_series
 from perfgate.history.trends import Creep, LevelSeries, SeriesSubject, find_marks
 from tests.fakes.history import BEGIN, FACTS, draw_levels, make_points
@@ -31,8 +32,8 @@ def make_series(values, **columns):
     )
 
 
-def pick(chart, word):
-    return [shape for shape in chart.drawing.shapes if word in shape.style.split()]
+def pick(chart, word, width=0):
+    return [shape for shape in chart.drawings[width].shapes if word in shape.style.split()]
 
 
 def test_build_chart__a_change_splits_the_level_and_stands_between_its_sessions():
@@ -84,16 +85,27 @@ def test_build_chart__a_runner_keeps_its_colour_and_further_ones_share_them():
     assert len(set(styles)) == COLOURS
 
 
+@pytest.mark.parametrize("width", range(len(WIDTHS)))
 @pytest.mark.parametrize("values", [[100.0], [0.0] * 3, [1e-12, 2e-12], [-5.0, 5.0], [1.0, 1e300], [1e300] * 2])
-def test_build_chart__every_sign_and_label_is_within_the_picture(values):
+def test_build_chart__every_sign_and_label_is_within_the_picture(values, width):
     chart = build_chart(make_series(values), [""])
 
-    for shape in pick(chart, "mark"):
-        assert 0 < shape.at["cx"] < WIDTH
+    for shape in pick(chart, "mark", width):
+        assert 0 < shape.at["cx"] < WIDTHS[width]
         assert 0 < shape.at["cy"] < HEIGHT
-    for shape in pick(chart, "tick"):
-        assert 0 <= shape.at["x"] <= WIDTH
+    for shape in pick(chart, "tick", width):
+        assert 0 <= shape.at["x"] <= WIDTHS[width]
         assert 0 <= shape.at["y"] <= HEIGHT
+
+
+@pytest.mark.parametrize("width", range(len(WIDTHS)))
+@pytest.mark.parametrize("count", [2, 30, 400])
+def test_build_chart__times_beneath_do_not_touch(count, width):
+    chart = build_chart(make_series([100.0] * count), [""])
+
+    places = [shape.at["x"] for shape in pick(chart, "tick", width) if shape.at["text-anchor"] == "middle"]
+    assert len(places) >= 1
+    assert all(after - before >= TICK_WIDTH - 0.1 for before, after in pairwise(places))
 
 
 def test_build_chart__a_few_days_stand_beneath_many_sessions():

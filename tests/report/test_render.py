@@ -188,6 +188,22 @@ def test_render_text__says_in_what_the_arms_differ():
     assert "arms differ in sglang: 0.5.16 (base), 0.5.17.dev3 (candidate)" in text
 
 
+@pytest.mark.parametrize("render_as_whole", [render_text, render_case])
+def test_render__each_footnote_has_a_mark_in_the_table(render_as_whole):
+    verdict, *rest = case_regression()
+    noted = replace(verdict.judgements[0], notes=("the note of a metric",))
+    verdict = replace(verdict, judgements=(noted, *verdict.judgements[1:]), warnings=("a remark on all of it",))
+
+    text = render_as_whole(build_case(verdict, *rest))
+
+    assert re.search(r"^(note {6}|> )a remark on all of it$", text, flags=re.MULTILINE)
+    assert re.findall(r"^(?:\[(\d)\]|(\d)\.) (.+)$", text, flags=re.MULTILINE) in (
+        [("1", "", "the note of a metric")],
+        [("", "1", "the note of a metric")],
+    )
+    assert text.count("[1]") + text.count("<sup>1</sup>") == (2 if render_as_whole is render_text else 1)
+
+
 def test_render_text__session_without_windows_or_fingerprints():
     verdict, session, scenario, _ = case_invalid()
     empty = replace(session, windows=(), fingerprints={})

@@ -169,7 +169,7 @@ def settings(tmp_path, monkeypatch):
 def test_cli__adds_and_shows(tmp_path, capsys):
     """Of another repository's run GitHub is not asked: the minutes are on no account."""
     assert main(["runner", "ledger", "add", "--slot", "0"]) == 0
-    assert "no job was let in" in capsys.readouterr().out
+    assert "no job was admitted" in capsys.readouterr().out
     leave_note(tmp_path / "slots" / "0", Note(repository="mallory/r", run_id=1, run_attempt=1, event="push", user="mallory"))
     os.utime(tmp_path / "slots" / "0.name", (0, 0))
 

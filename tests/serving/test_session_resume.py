@@ -87,7 +87,7 @@ def test_measure__goes_on_after_a_cut(tmp_path, count):
     assert len(session.windows) == WINDOWS
     assert len(session.superseded) == len(event["superseded"]) == count - whole * A_BLOCK
     assert (tmp_path / "out" / "windows.jsonl").read_bytes().startswith(before)
-    assert any(f"going on after {whole} whole blocks; block {whole + 1} begins anew" in line for line in lines)
+    assert any(f"continuing after {whole} complete blocks; block {whole + 1} is measured again" in line for line in lines)
 
 
 def test_measure__a_second_cut_supersedes_only_what_came_after_the_first(tmp_path):

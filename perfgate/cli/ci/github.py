@@ -36,20 +36,24 @@ from perfgate.scenario.schema import NAME
 
 @click.group(name="github")
 def command() -> None:
-    """Plan, admit, judge and publish measurements of pull requests. Tokens come from the environment, GITHUB_TOKEN."""
+    """Plan, admit, judge and publish measurements of pull requests. The token comes from GITHUB_TOKEN."""
 
 
 @command.command()
-@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME", help="The adopting repository.")
-@click.option("--commit", required=True, metavar="SHA", help="The commit of perfgate that you have reviewed, all 40 digits.")
+@click.option(
+    "--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME", help="The repository that gets the files."
+)
+@click.option("--commit", required=True, metavar="SHA", help="The reviewed commit of perfgate, all 40 digits.")
 @click.option("--hardware", "machines", multiple=True, required=True, metavar="LABEL", help="A kind of machine; repeatable.")
-@click.option("--scenario", "scenarios", multiple=True, required=True, metavar="NAME", help="What is measured; repeatable.")
+@click.option(
+    "--scenario", "scenarios", multiple=True, required=True, metavar="NAME", help="A scenario to measure; repeatable."
+)
 @click.option("--to", "root", type=FILE, default=Path(), show_default=True, metavar="DIR", help="A checkout of the repository.")
 @add_format_option
 def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str, ...], **options: str) -> int:
-    """Write the files that another repository adds, create the label where GITHUB_TOKEN may, and list what a person must do.
+    """Write the files that another repository needs, create the label if GITHUB_TOKEN may, and list the manual steps.
 
-    Nothing is written where a file is there that says another thing.
+    An existing file with other content is never overwritten.
     """
     repository, commit = find_repository(options, "repository"), find_sha(options, "commit")
     known = Settings(hardware={name: check_machine(name, scenarios) for name in machines})
@@ -78,7 +82,7 @@ def check_machine(name: str, scenarios: tuple[str, ...]) -> MachineSettings:
     """What is measured on a machine. Raise InputError for a name that settings would refuse, or a scenario that is none."""
     for word, what in ((name, "--hardware"), *((scenario, "--scenario") for scenario in scenarios)):
         if not re.fullmatch(NAME, word):
-            raise InputError(f"{what} {word[:64]!r}: no name; it has small letters, digits, and single dots and dashes")
+            raise InputError(f"{what} {word[:64]!r}: not a valid name; use small letters, digits, single dots and dashes")
     if unknown := sorted(set(scenarios) - set(list_scenarios())):
         raise InputError(f"--scenario {unknown[0]}: does not ship with perfgate; `perfgate scenarios` lists those that do")
     return MachineSettings(scenarios=scenarios)
@@ -88,7 +92,7 @@ def check_machine(name: str, scenarios: tuple[str, ...]) -> MachineSettings:
 @SETTINGS
 @add_format_option
 def jobs(settings: Path, style: str) -> int:
-    """Write every job of the settings as the output matrix, for a workflow that the clock starts."""
+    """Write every job of the settings as the output matrix, for a scheduled workflow."""
     wanted = load_settings(settings).list_jobs(is_night=True)
     matrix = format_jobs(wanted)
     write_outputs({"matrix": matrix})
@@ -102,9 +106,9 @@ def jobs(settings: Path, style: str) -> int:
 @click.option("--event-name", envvar="GITHUB_EVENT_NAME", required=True)
 @add_format_option
 def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
-    """Decide whether this event is measured, and write the outputs action, reason, head_sha, base_sha, matrix and scenarios.
+    """Decide whether to measure this event; write the outputs action, reason, head_sha, base_sha, matrix and scenarios.
 
-    A pull request is compared with the commit where it left its base branch, which takes a token that may read.
+    A pull request is compared with its merge base; GitHub is asked for it, with a token that may read.
     """
     payload = read_event(event)
     print_outputs(plan_measurement(event_name, payload, load_settings(settings), connect), style)
@@ -113,23 +117,23 @@ def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
 
 @command.command(cls=SectionCommand)
 @left_option("--action", type=click.Choice(["run", "skip", "await", "refuse"]), required=True, help="What `plan` decided.")
-@left_option("--result", required=True, metavar="RESULT", help="What became of the measuring jobs: success, skipped, ...")
+@left_option("--result", required=True, metavar="RESULT", help="Result of the measuring jobs: success, skipped, ...")
 @left_option("--matrix", required=True, metavar="JSON", help="The jobs that `plan` wrote.")
-@left_option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
+@left_option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder per artifact.")
 @subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
 @subject_option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none.")
 @subject_option("--head-sha", required=True, metavar="SHA")
-@subject_option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
+@subject_option("--base-sha", required=True, metavar="SHA", help="The commit of the base.")
 @subject_option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
 @subject_option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_judging_options
 @SETTINGS
 @add_format_option
 def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:
-    """Be the required check: pass only what was measured and not found slower, or what was not to be measured.
+    """The required check: passes if nothing was found slower, or if no measurement was requested.
 
-    No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge. With --format json the
-    lines that GitHub shows on the run go to standard error, where it reads them too.
+    Needs no token. The exit code is the worst verdict's; 3 if a job left nothing to judge. With --format json the annotations
+    for GitHub go to standard error, where GitHub reads them too.
     """
     if action != "run":
         return pass_unmeasured(action, {**options, "result": result}, style)
@@ -174,9 +178,9 @@ def pass_unmeasured(action: str, options: Mapping[str, Any], style: str) -> int:
     Taking the label away, or another pull request of the same commit, must not turn the check green again.
     """
     if options["result"] != "skipped":
-        raise InputError(f"--result {options['result'][:20]}: nothing was to be measured, and yet jobs ran")
+        raise InputError(f"--result {options['result'][:20]}: no measurement was requested, but jobs ran")
     if action == "refuse":
-        click.echo("perfgate: refused: what goes into this base branch is not measured; take the label away", err=True)
+        click.echo("perfgate: refused: pull requests into this base branch are not measured; remove the label", err=True)
         return NOTHING_TO_JUDGE
     slower: tuple[str, ...] = ()
     if options["pr"]:
@@ -189,19 +193,19 @@ def pass_unmeasured(action: str, options: Mapping[str, Any], style: str) -> int:
 
 @command.command()
 @click.option("--matrix", required=True, metavar="JSON", help="The jobs that `jobs` wrote.")
-@click.option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
+@click.option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder per artifact.")
 @click.option("--to", "target", required=True, type=FILE, metavar="DIR", help="Folder of baselines to add to.")
-@click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to read by; repeatable.")
+@click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable.")
 @click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
 @click.option("--head-sha", required=True, metavar="SHA", help="The commit of the main branch that both arms ran.")
 @click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_format_option
 def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...], style: str, **options: Any) -> int:
-    """Add the main branch's own measurements to stored baselines, for a person to review.
+    """Add measurements of the main branch to stored baselines, for review by a person.
 
-    A machine whose measurement is missing or became slower is left out, with a warning on the run: only a person may accept a
-    slower level, with a reason. With --format json everything but the document goes to standard error.
+    A machine without a measurement, or with a slower one, is left out with a warning on the run: only a person may accept a
+    slower level, with a reason. With --format json all other output goes to standard error.
     """
     subjects = ((job, build_subject({**options, "pr": 0, "hardware": job.hardware})) for job in parse_jobs(matrix))
     shown = []

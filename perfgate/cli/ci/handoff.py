@@ -31,7 +31,7 @@ from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.schema import adapt
 
-_said_option = option_of("What else is known of the arms")
+_said_option = option_of("Differences between the arms")
 _OPTIONS = {"pull_request": "pr"}
 """The options that are not named as their field is."""
 add_subject_options = add_options(
@@ -63,19 +63,21 @@ def build_subject(options: dict[str, Any]) -> HandoffSubject:
 
 @click.group(name="handoff")
 def command() -> None:
-    """Carry a measured session across a border of trust: numbers only, and no verdict."""
+    """Transfer a session from an untrusted job to a trusted one: numbers only, no verdict."""
 
 
 @command.command(cls=SectionCommand)
 @click.argument("folder", metavar="RESULT_DIR", type=FILE)
 @folder_option("-o", "--output", required=True, type=FILE, metavar="DIR", help="Folder for handoff-SCENARIO.json.")
-@_said_option("--choices", default="", envvar="PERFGATE_CHOICES", metavar="JSON", help="What `perfgate handoff choices` wrote.")
-@_said_option("--trees", type=FILE, nargs=2, metavar="BASE CANDIDATE", help="Say which packages these pin in other versions.")
-@_said_option("--search", type=FILE, metavar="FILE", help="What `perfgate deps` wrote of them; empty for no search.")
+@_said_option("--choices", default="", envvar="PERFGATE_CHOICES", metavar="JSON", help="Output of `perfgate handoff choices`.")
+@_said_option(
+    "--trees", type=FILE, nargs=2, metavar="BASE CANDIDATE", help="Compare the package versions that these working trees pin."
+)
+@_said_option("--search", type=FILE, metavar="FILE", help="Output of `perfgate deps` for them; empty for no search.")
 @add_subject_options
 @add_format_option
 def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -> int:
-    """Write the windows of RESULT_DIR as a hand-off, without texts, paths, settings or verdict."""
+    """Write the windows of RESULT_DIR as a hand-off; texts, paths, settings and verdict are left out."""
     trees: tuple[Path, Path] | None = options["trees"]
     packages = pack_packages(*trees, options["search"]) if trees else None
     content = pack_folder(folder, build_subject(options), parse_choices(choices), packages)
@@ -96,9 +98,9 @@ def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -
 @click.argument("file", type=FILE)
 @add_format_option
 def choices(file: Path, style: str) -> int:
-    """Reduce what `perfgate resolve --format json` wrote to FILE to words of our tables, numbers and digests, as an output.
+    """Reduce the output of `perfgate resolve --format json` in FILE to known words, numbers and digests; write it as an output.
 
-    The hand-offs of the same run carry the line on (`pack --choices`).
+    Pass the line to `pack --choices` in the same run.
     """
     line = pack_choices(file)
     write_outputs({"choices": line})
@@ -108,16 +110,16 @@ def choices(file: Path, style: str) -> int:
 
 @command.command(name="open", cls=SectionCommand)
 @click.argument("artifact", type=FILE)
-@folder_option("--out", required=True, type=FILE, metavar="DIR", help="Folder for one result folder a scenario.")
-@judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by, of this checkout.")
+@folder_option("--out", required=True, type=FILE, metavar="DIR", help="Folder for one result folder per scenario.")
+@judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario of this checkout to judge by.")
 @add_share_option
 @judging_option("--no-base", is_flag=True, help="No base can be built here: a candidate measured alone can fail.")
 @add_subject_options
 @add_format_option
 def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **options: Any) -> int:
-    """Check ARTIFACT, from a job that ran a pull request's code, and write it as result folders that `perfgate check` reads.
+    """Check ARTIFACT, from a job that ran a pull request's code, and unpack it into result folders for `perfgate check`.
 
-    The scenario comes from this side: one that ships with perfgate, or one that --scenario names.
+    The scenario never comes from ARTIFACT: it is a shipped one, or the one of --scenario.
     """
     folders = unpack_handoffs(
         open_artifact(artifact, build_subject(options)),

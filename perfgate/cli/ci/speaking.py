@@ -53,16 +53,16 @@ MAIN = "refs/heads/main"
 @subject_option("--head-sha", required=True, metavar="SHA", help="The commit that a maintainer has read, all 40 digits.")
 @subject_option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @subject_option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@judging_option("--hardware", default="", help="One machine of the settings; empty for all.")
-@judging_option("--only", "scenario", default="", help="Scenarios of the settings, with commas between; empty for all.")
+@judging_option("--hardware", default="", help="One kind of machine of the settings; empty for all.")
+@judging_option("--only", "scenario", default="", help="Scenarios of the settings, separated by commas; empty for all.")
 @judging_option("--task", type=click.Choice([task.value for task in Task]), default=Task.MEASURE.value, show_default=True)
 @subject_option("--base-sha", default="", metavar="SHA", help="The commit that a comparison compares --head-sha with.")
 @SETTINGS
 @add_format_option
 def admit(settings: Path, style: str, **options: Any) -> int:
-    """Let a dispatched run through only from the main branch's workflow, and only for the head of the pull request.
+    """Admit a dispatched run only from the main branch's workflow, and only for the head of the pull request.
 
-    A comparison names both of its commits, and a search takes one machine and one scenario.
+    A comparison needs both commits; a search takes one machine and one scenario.
     """
     if options["ref"] != MAIN:
         raise InputError(f"--ref {options['ref'][:80]!r}: the workflow runs from {MAIN} only; start it from there")
@@ -91,7 +91,7 @@ def admit(settings: Path, style: str, **options: Any) -> int:
 @SETTINGS
 @add_format_option
 def handle_comment(event: Path, settings: Path, style: str) -> int:
-    """Do what a comment asks for, if its author may, and answer on the pull request."""
+    """Carry out the command in a comment, if its author may, and answer on the pull request."""
     try:
         said = answer_comment(connect(), read_event(event), load_settings(settings), now=write_utc())
     except PerfgateError as error:
@@ -113,7 +113,7 @@ def handle_comment(event: Path, settings: Path, style: str) -> int:
 @SETTINGS
 @add_format_option
 def publish(settings: Path, matrix: str | None, pages: Path | None, style: str, **options: Any) -> int:
-    """Say on the pull request what the measuring jobs of this run left: commit status, comment, pages."""
+    """Publish the results of this run on the pull request: commit status, comment, pages."""
     repository = find_repository(options, "repository")
     head_sha = find_sha(options, "head_sha")
     github = connect()
@@ -134,9 +134,9 @@ def publish(settings: Path, matrix: str | None, pages: Path | None, style: str, 
 @click.command(cls=SectionCommand)
 @subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
 @subject_option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
-@judging_option("--task", type=click.Choice([Task.COMPARE.value, Task.BISECT.value]), required=True, help="What was asked for.")
+@judging_option("--task", type=click.Choice([Task.COMPARE.value, Task.BISECT.value]), required=True, help="The request.")
 @subject_option("--head-sha", required=True, metavar="SHA", help="The candidate, or the last commit of the search.")
-@subject_option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
+@subject_option("--base-sha", required=True, metavar="SHA", help="The commit of the base.")
 @left_option("--matrix", required=True, metavar="JSON", help="The jobs that `admit` wrote.")
 @subject_option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @subject_option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
@@ -144,7 +144,7 @@ def publish(settings: Path, matrix: str | None, pages: Path | None, style: str, 
 @SETTINGS
 @add_format_option
 def answer(settings: Path, matrix: str, task: str, style: str, **options: Any) -> int:
-    """Answer a comparison or a search that was asked for, in a comment of its own. No status is set."""
+    """Publish the result of a requested comparison or search in its own comment. Sets no status."""
     head, base = find_sha(options, "head_sha"), find_sha(options, "base_sha")
     target = find_target(find_repository(options, "repository"), options["pr"])
     github, known = connect(), choose_known(load_settings(settings), matrix)
@@ -185,10 +185,10 @@ def find_link(pages: Path | None, repository: str, run_id: int) -> str:
 @SETTINGS
 @add_format_option
 def report(event: Path, settings: Path, pages: Path | None, run_id: int, style: str, **options: Any) -> int:
-    """Say on the pull request what became of a run of the pull request workflow, from its `workflow_run` event.
+    """Publish the results of a run of the pull request workflow, from its `workflow_run` event.
 
-    A run of a fork is never read, as its workflow file is the fork's: the comment then tells a maintainer how to start one.
-    Statuses come first, then the comment, then the pages.
+    A run of a fork is never read, because its workflow file is the fork's; the comment then tells a maintainer how to start a
+    measurement. Order: statuses, comment, pages.
     """
     payload, known = read_event(event), load_settings(settings)
     github = connect()
@@ -206,12 +206,12 @@ def report(event: Path, settings: Path, pages: Path | None, run_id: int, style: 
 
 @click.command()
 @click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
-@click.option("--lessons", type=FILE, required=True, metavar="FILE", help="What `learn --format json` wrote.")
+@click.option("--lessons", type=FILE, required=True, metavar="FILE", help="Output of `learn --format json`.")
 @click.option("--head-sha", required=True, metavar="SHA", help="The commit of the main branch that was measured.")
 @click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @add_format_option
 def umbrella(repository: str, lessons: Path, run_id: int, style: str, **options: str) -> int:
-    """Open, update or close the one issue for what became slower on the main branch, by what a night learnt."""
+    """Open, update or close the issue about what became slower on the main branch, after a nightly run."""
     target = find_target(find_repository({"repository": repository}, "repository"), 0)
     night = Night(at=write_utc(), head_sha=find_sha(options, "head_sha"), run_id=run_id, findings=read_findings(lessons))
     said = keep_issue(connect(), target, night)

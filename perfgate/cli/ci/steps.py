@@ -16,7 +16,7 @@ from perfgate.github.outputs import write_outputs
 from perfgate.github.planning import name_machines
 from perfgate.github.settings import load_settings
 
-left_option = option_of("What the jobs left")
+left_option = option_of("Results of the jobs")
 SETTINGS = judging_option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
 EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
 add_judging_options = add_options(
@@ -27,7 +27,7 @@ PAGES = judging_option(
     "--pages",
     type=FILE,
     metavar="DIR",
-    help="Write there, last, a page and a result folder a scenario, DIR/LABEL/SCENARIO; the comment then names this run.",
+    help="Last, write a page and a result folder per scenario to DIR/LABEL/SCENARIO; the comment then links this run.",
 )
 
 

@@ -28,7 +28,7 @@ MAX_DAYS = 36500
 
 @click.group(name="baseline")
 def command() -> None:
-    """Add to, show, diff, expire and verify stored noise bands."""
+    """Extend, show, compare, expire and verify stored noise bands."""
 
 
 @command.command()
@@ -36,16 +36,16 @@ def command() -> None:
 @click.option(
     "--to", "target", required=True, type=FILE, metavar="DIR", help="Folder of baselines: DIR/<hardware>/<scenario>.json."
 )
-@click.option("--accept-slower", metavar="REASON", help="Let the level become worse, and record why.")
+@click.option("--accept-slower", metavar="REASON", help="Accept a slower level, and record the reason.")
 @click.option("--commit", default="", help="Commit of the engine that the base arm ran, stored beside its values.")
-@click.option("--release", metavar="NAME", help="Pin the level as the release that later creep is measured against.")
+@click.option("--release", metavar="NAME", help="Pin the level as this release; later slow drift is measured against it.")
 @add_format_option
 def add(
     *, folders: tuple[Path, ...], target: Path, accept_slower: str | None, commit: str, release: str | None, style: str
 ) -> int:
     """Add measured sessions to a baseline, creating it if there is none.
 
-    A/A sessions teach the noise of a comparison; of other sessions only the base arm counts, as a sample of the level.
+    A/A sessions add to the noise. Of other sessions only the base arm is used, for the level.
     """
     if accept_slower is not None and not accept_slower.strip():
         raise InputError("--accept-slower: the reason is empty; say why the slower level is right")
@@ -58,7 +58,7 @@ def add(
 @click.argument("file", type=FILE)
 @add_format_option
 def show(file: Path, style: str) -> int:
-    """Print a baseline's noise bands and what they rest on."""
+    """Print a baseline's noise bands and the data behind them."""
     baseline = load_baseline(file)
     if style == "json":
         print_json(list_facts(baseline))
@@ -101,7 +101,7 @@ def describe(baseline: Baseline) -> Iterator[str]:
         middle = f"{noise.quantiles[1]:.{metric.decimals}f}"
         yield f"{metric.title:34} {middle:>10} {metric.unit:6} {band:>10} {noise.sessions:>8}  {answers[noise.is_responsive]}"
     if fewer := [METRICS[name].title for name, noise in baseline.metrics.items() if noise.blocks < baseline.blocks]:
-        yield f"fewer A/A blocks: {', '.join(fewer)}, which some sessions did not tell of"
+        yield f"fewer A/A blocks: {', '.join(fewer)}, because some sessions did not record them"
     for change in baseline.history:
         yield f"{change.at}  {change.action}: {change.reason or ', '.join(change.sessions)}"
 
@@ -129,7 +129,7 @@ def list_all(folders: tuple[Path, ...], style: str) -> int:
 @click.argument("after", type=FILE)
 @add_format_option
 def diff(before: Path, after: Path, style: str) -> int:
-    """Print how two baselines differ in what they say; nothing when they do not."""
+    """Print how the contents of two baselines differ; nothing if they are equal."""
     baselines = [load_baseline(path) for path in (before, after)]
     if style == "json":
         print_json(dict(zip(("before", "after"), map(list_facts, baselines), strict=True)))
@@ -163,7 +163,7 @@ def expire(file: Path, days: int, style: str) -> int:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @add_format_option
 def verify(files: tuple[Path, ...], style: str) -> int:
-    """Check that baselines are whole, unedited, and derive to the numbers that they show. Exit code 2 when one is not."""
+    """Check that baselines are complete, unedited and consistent with their raw values. Exit code 2 if one is not."""
     for file in files:
         verify_baseline(file)
         if style == "text":

@@ -19,7 +19,7 @@ from perfgate.report.table import print_table
 
 @click.group(name="history")
 def command() -> None:
-    """Append results to a store that grows, and ask it for trends, changes, false alarms and costs."""
+    """Store results over time; show trends, changes, false alarms and costs."""
 
 
 command.add_command(import_past)
@@ -31,10 +31,15 @@ command.add_command(import_past)
 @COMMIT
 @click.option("--base-commit", default="", help="Commit of the base arm; an A/A session has one commit.")
 @RUNNER
-@click.option("--release", default="", metavar="NAME", help="These sessions are a release's: creep is measured against them.")
-@click.option("--repository", default="", metavar="URL", help="Its address, such as https://github.com/OWNER/NAME, for links.")
+@click.option(
+    "--release",
+    default="",
+    metavar="NAME",
+    help="Name of the release that was measured; later slow drift is measured against it.",
+)
+@click.option("--repository", default="", metavar="URL", help="Address for links, such as https://github.com/OWNER/NAME.")
 @click.option("--pull-request", default="", metavar="NUMBER", help="The pull request that was measured.")
-@click.option("--run", default="", envvar="GITHUB_RUN_ID", metavar="NUMBER", help="The run that measured.")
+@click.option("--run", default="", envvar="GITHUB_RUN_ID", metavar="NUMBER", help="The workflow run that measured.")
 @click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable.")
 @add_format_option
 def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], style: str, **told: str) -> int:
@@ -57,15 +62,15 @@ def _describe_appended(one: dict[str, Any]) -> str:
 @click.option("--scenario", "scenarios", multiple=True, metavar="NAME", help="Only this scenario; repeatable.")
 @click.option("--hardware", multiple=True, metavar="NAME", help="Only this hardware; repeatable.")
 @click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric; repeatable. Default: the headlines."
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric; repeatable. Default: the headline metrics."
 )
 @click.option("--since", metavar="DATE", help="Only sessions that began on or after this day.")
 @click.option("--last", type=click.IntRange(min=0), help="Newest sessions of each series; 0 for all.  [default: 400]")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--html", type=FILE, metavar="FILE", help="Write a dashboard there as well: one file that works offline.")
-@click.option("--output", type=FILE, metavar="FILE", help="Write JSON there instead of to stdout.")
+@click.option("--html", type=FILE, metavar="FILE", help="Also write a dashboard: one file that works offline.")
+@click.option("--output", type=FILE, metavar="FILE", help="Write JSON to FILE instead of stdout.")
 def show(*, store: str, style: str, html: Path | None, output: Path | None, **asked: Any) -> int:
-    """Print trends with their changes of level, creep, the spread of runners, false alarms and machine time."""
+    """Print trends: changes of level, slow drift, differences between runners, false alarms and machine time."""
     require_extra()
     from perfgate.cli.keeping.history_work import ask  # noqa: PLC0415 - as above
 
@@ -101,15 +106,17 @@ def _print_history(history: History) -> None:
 @STORE
 @click.option("--reason", required=True, help="Why the verdict was overruled.")
 @click.option("--by", "person", required=True, metavar="NAME", help="Who overruled it.")
-@click.option("--accepted", is_flag=True, help="The loss is real and accepted; without this the verdict was a false alarm.")
+@click.option(
+    "--accepted", is_flag=True, help="The loss is real and accepted. Without this option the verdict counts as a false alarm."
+)
 @add_format_option
 def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:
-    """Write into the ledger of false alarms that a person overruled a verdict. SESSION may be cut to its first digits."""
+    """Record that a person overruled a verdict. SESSION may be shortened to its first digits."""
     require_extra()
     from perfgate.cli.keeping.history_work import overrule  # noqa: PLC0415 - as above
 
     if not reason.strip() or not person.strip():
-        raise InputError("--reason and --by: must say something; the ledger is read by people")
+        raise InputError("--reason and --by: must not be empty")
     ruling = "accepted" if accepted else "false alarm"
     found = overrule(store, session, person=person, ruling=ruling, reason=reason)
     said = {"session": found, "ruling": ruling, "reason": reason, "person": person}
@@ -121,7 +128,7 @@ def override(*, session: str, store: str, reason: str, person: str, accepted: bo
 @STORE
 @add_format_option
 def compact(*, store: str, style: str) -> int:
-    """Merge the many small files of each month into one; run it now and then, from one place."""
+    """Merge the many small files of each month into one. Run it occasionally, by one process at a time."""
     require_extra()
     from perfgate.cli.keeping.history_work import compact_store  # noqa: PLC0415 - as above
 

@@ -25,22 +25,20 @@ RUNNER = click.option("--runner", default="", envvar="RUNNER_NAME", help="Name o
 @click.command(name="import")
 @click.argument("paths", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=FILE)
 @STORE
-@click.option("--hardware", required=True, metavar="NAME", help="The machine that all of it was measured on.")
-@click.option("--scenario", default="", metavar="NAME", help="Name of the workload (default: from the numbers themselves).")
-@click.option("--at", metavar="TIME", help="When it was measured (default: the time that the file was last changed).")
+@click.option("--hardware", required=True, metavar="NAME", help="The machine that measured all of these results.")
+@click.option("--scenario", default="", metavar="NAME", help="Name of the workload (default: derived from the results).")
+@click.option("--at", metavar="TIME", help="When it was measured (default: when the file was last changed).")
 @COMMIT
 @click.option("--runner", default="", help="Name of the machine.")
 @click.option(
     "--pattern", metavar="REGEX", help="Named groups date, commit, runner, release, scenario, searched in each file's path."
 )
-@click.option(
-    "--metric", "renamed", multiple=True, metavar="THEIRS=OURS", help="A foreign number is one of perfgate's metrics."
-)
+@click.option("--metric", "renamed", multiple=True, metavar="THEIRS=OURS", help="Map a foreign metric to one of perfgate's.")
 @add_format_option
 def import_past(*, paths: tuple[Path, ...], store: str, style: str, **told: Any) -> int:
-    """Start with your past: data.js of github-action-benchmark, and bench_serving's JSONL, printed tables and matrix logs.
+    """Import earlier results: data.js of github-action-benchmark, and bench_serving's JSONL, printed tables and matrix logs.
 
-    Nothing of it is judged. What is imported twice counts once.
+    Imported results are not judged. A result that is imported twice counts once.
     """
     require_extra()
     from perfgate.cli.keeping.history_work import read_past, store_past  # noqa: PLC0415 - pyarrow and duckdb are an extra

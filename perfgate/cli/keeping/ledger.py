@@ -25,18 +25,18 @@ def command() -> None:
 
 @command.command()
 @click.argument("release", metavar="sglang==VERSION")
-@click.option("--environments", type=FILE, required=True, help="Folder for environments, one a release.")
-@click.option("--to", "folder", type=FILE, required=True, help="The ledger: a folder of rows, a file each.")
-@click.option("--check", "is_checked", is_flag=True, help="Only see whether both releases start and answer.")
+@click.option("--environments", type=FILE, required=True, help="Folder for environments, one per release.")
+@click.option("--to", "folder", type=FILE, required=True, help="The ledger: a folder with one file per row.")
+@click.option("--check", "is_checked", is_flag=True, help="Only check that both releases start and answer.")
 @add_torch_index_option
 @add_format_option
 def add(*, release: str, environments: Path, folder: Path, is_checked: bool, torch_index: str | None, style: str) -> int:
-    """Measure a release against the one before it on the registry, as `perfgate gate cpu-moe` does, and write its row.
+    """Measure a release against the previous one in the package index, as `perfgate gate cpu-moe` does, and write its row.
 
-    Both are installed where they are not there yet. A session that was cut off is gone on with: call it again. Sessions lie
-    below the folder of environments, rows of a few KB in the ledger. The exit code is the verdict's.
+    Releases that are missing are installed first. The same command continues an interrupted session. Sessions are kept below
+    the folder of environments, rows of a few KB in the ledger. The exit code is the verdict's.
 
-    With --check nothing is measured: each release is started, asked for a few tokens and stopped.
+    With --check nothing is measured: each release starts, generates a few tokens and stops.
     """
     version = parse_requirement(release, ENGINE)
     with show_progress() as progress:
@@ -61,7 +61,7 @@ def _check(step: ReleaseStep, progress: Progress, style: str) -> int:
 
 @command.command()
 @click.argument("folder", metavar="FOLDER", type=FILE)
-@click.option("--output", type=FILE, metavar="FILE", help="Write the page there.")
+@click.option("--output", type=FILE, metavar="FILE", help="Write the page to FILE instead of stdout.")
 def show(*, folder: Path, output: Path | None) -> None:
     """Write the ledger in FOLDER as one page of markdown."""
     write_output(write_ledger(load_rows(folder)).encode(), output)

@@ -26,7 +26,7 @@ ENGINE_BYTES = 2.6e9
 @click.command(name="doctor")
 @add_format_option
 def command(style: str) -> int:
-    """Say what this machine can measure, and what to type for it. The exit code is 0 whatever it says.
+    """Say what this machine can measure, and which command does it. The exit code is always 0.
 
     `perfgate runner doctor` is for scripts: its exit code says whether a GPU machine is fit.
     """

@@ -28,7 +28,7 @@ FAILED = Outcome.INVALID.exit_code
 
 @click.group(name="engine")
 def command() -> None:
-    """Install the CPU serving engine, one of its releases beside it, and try what a release can do."""
+    """Install the CPU serving engine or one of its releases, and test what a release can do."""
 
 
 @command.command()
@@ -37,9 +37,9 @@ def command() -> None:
 @add_torch_index_option
 @add_format_option
 def install(*, release: str | None, folder: Path | None, torch_index: str | None, style: str) -> None:
-    """Install SGLang beside the packages of the extra `cpu-engine`; does nothing when it is there.
+    """Install SGLang in addition to the extra `cpu-engine`; does nothing if it is installed.
 
-    With VERSION and DIR: make an environment in DIR that serves that release, for --python and --candidate-python.
+    With VERSION and DIR: create an environment for that release in DIR, for --python and --candidate-python.
     """
     if release is not None:
         if folder is None:
@@ -71,28 +71,28 @@ def show(style: str) -> None:
 @command.command(name="try")
 @click.argument("python", metavar="[PYTHON]", default=sys.executable)
 @click.option("--out", type=FILE, help="New folder for logs and raw outputs (default: a temporary one).")
-@click.option("--record", type=FILE, metavar="FOLDER", help="Write what was found there, a file a release.")
+@click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
 @add_format_option
 def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> int:
-    """Start the release that PYTHON has, with a tiny model on this machine's CPU, and try all that perfgate needs of it.
+    """Start PYTHON's release with a tiny model on this machine's CPU, and test everything that perfgate needs.
 
-    PYTHON is the one of an environment; left out, the one that runs perfgate.
+    PYTHON is an environment's Python (default: the one running perfgate).
 
-    The exit code is 0 where everything works, or fails for a reason that perfgate knows; else 3.
+    Exit code 0: everything works, or fails for a known reason; else 3.
     """
     return _tell(_try(python, out, record), style)
 
 
 @command.command()
-@click.option("--environments", type=FILE, required=True, help="Folder for environments, one a release.")
-@click.option("--after", help="The release before (default: the last that is on record, else the last that perfgate knows).")
-@click.option("--record", type=FILE, metavar="FOLDER", help="Where what was found is kept, a file a release.")
+@click.option("--environments", type=FILE, required=True, help="Folder for environments, one per release.")
+@click.option("--after", help="The previous release (default: the last recorded one, else the last that perfgate knows).")
+@click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
 @add_torch_index_option
 @add_format_option
 def bump(*, environments: Path, after: str | None, record: Path | None, torch_index: str | None, style: str) -> int:
-    """Install the release that came next on the registry, try it as `perfgate engine try` does, and say what failed.
+    """Install the next release of the package index, test it as `perfgate engine try` does, and report what failed.
 
-    The exit code is 0 where there is none yet.
+    Exit code 0 if there is no newer release.
     """
     known = after or max((SGLANG_INSIDES.last, *_list_recorded(record)), key=order_version)
     release = find_next(list_versions(ENGINE), known)
@@ -106,7 +106,7 @@ def bump(*, environments: Path, after: str | None, record: Path | None, torch_in
 @command.command()
 @click.argument("record", metavar="FOLDER", type=FILE)
 def table(record: Path) -> None:
-    """Print what all releases on record in FOLDER can do, as one page of markdown."""
+    """Print what each release recorded in FOLDER can do, as one page of markdown."""
     click.echo(write_compatibility(load_releases(record)), nl=False)
 
 

@@ -26,13 +26,13 @@ from perfgate.verdict.validity.routing import describe_fault
 
 @click.group(name="model")
 def command() -> None:
-    """Verify a model before it is measured, or make one that needs no download."""
+    """Verify a model, or make one without a download."""
 
 
 @command.command()
 @click.argument("folder", metavar="[DIR]", required=False, type=FILE)
 @click.option("--scenario", "scenario_name", metavar="NAME", help="Also require this scenario's model, field by field.")
-@click.option("--routing", "url", metavar="URL", help="Ask the SGLang server there which experts its tokens choose.")
+@click.option("--routing", "url", metavar="URL", help="Ask the SGLang server at URL which experts its tokens choose.")
 @click.option(
     "--recorded-in",
     metavar="FOLDER",
@@ -42,10 +42,10 @@ def command() -> None:
 )
 @add_format_option
 def verify(*, folder: Path | None, scenario_name: str | None, url: str | None, recorded_in: Path | None, style: str) -> None:
-    """Read config.json in DIR and refuse a dense model, or one that is not the scenario's (exit code 3).
+    """Read config.json in DIR and refuse a dense model, or one that differs from the scenario's (exit code 3).
 
-    With --routing, refuse a running server whose router does not use its experts as a mixture does; DIR is then the model's
-    folder, by default the one that the server names.
+    With --routing, refuse a running server whose router does not choose experts by token; DIR is then the model's folder
+    (default: the one that the server reports).
     """
     if folder is not None or url is None:
         _verify_config(folder, scenario_name, style, is_shown=url is None)
@@ -89,11 +89,20 @@ def _show_use(use: ExpertUse, style: str) -> None:
 @click.option(
     "--weights",
     type=click.Choice(["random", "routed"]),
-    help="How they are drawn: tiny models default to random, the large shapes have only routed.",
+    help="How the weights are drawn: random by default for tiny models; large shapes have routed only.",
 )
-@click.option("--dtype", "numbers", type=click.Choice(FORMATS), help="Of a large shape's experts. [default: as published]")
+@click.option(
+    "--dtype", "numbers", type=click.Choice(FORMATS), help="Number format of a large shape's experts. [default: as published]"
+)
 @click.option("--layers", type=click.IntRange(min=1), metavar="N", help="Layers of a large shape. [default: as published]")
-@click.option("--seed", type=click.IntRange(min=0), default=DEFAULT_SEED, metavar="N", show_default=True, help="Of the draws.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=DEFAULT_SEED,
+    metavar="N",
+    show_default=True,
+    help="Seed of the random weights.",
+)
 @click.option(
     "--imbalance",
     type=click.FloatRange(min=1.0),
@@ -114,7 +123,7 @@ def make(
     """Write the model NAME into DIR; nothing is downloaded.
 
     NAME is tiny-qwen3-moe or tiny-gpt-oss, a checkpoint of a few megabytes, or gpt-oss-20b-shape, qwen3-30b-a3b-shape or
-    deepseek-fp8-shape (5 layers): published sizes without weights, which a server with --load-format dummy draws itself.
+    deepseek-fp8-shape (5 layers): published sizes without weights; a server with --load-format dummy makes them.
     """
     write_chosen(folder, name, weights, Choice(format=numbers, layers=layers, seed=seed, imbalance=imbalance))
     _show(verify_moe_config(read_config(folder), str(find_config(folder))), folder, style)

@@ -26,4 +26,4 @@ PARTS = {
 
 @click.group(name="runner", cls=LazyGroup, places=PARTS, above="runner")
 def command() -> None:
-    """Keep a machine fit, locked, clean and closed to other users. Its settings are in /etc/perfgate/runner.toml."""
+    """Check, lock, clean and protect a machine that measures. Its settings are in /etc/perfgate/runner.toml."""

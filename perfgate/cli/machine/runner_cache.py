@@ -24,7 +24,7 @@ from perfgate.runner.setup.seeds import seed as write
 from perfgate.runner.setup.seeds import verify as check
 from perfgate.runner.slot import find_registered, find_slot
 
-KEEP = click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, help="How many of the newest stay.")
+KEEP = click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, help="How many of the newest to keep.")
 
 
 @click.group()
@@ -35,7 +35,7 @@ def cache() -> None:
 @cache.command()
 @add_format_option
 def key(style: str) -> int:
-    """Say what seeds of this machine are called: architecture, driver and a digest of the engine's packages."""
+    """Print the name of this machine's seeds: architecture, driver and a digest of the engine's packages."""
     found = find_key(load_runner())
     print_result(style, {"key": found}, found)
     return 0
@@ -46,7 +46,7 @@ def key(style: str) -> int:
 @click.option("--key", required=True, help="Name of the seed: image, driver, architecture.")
 @add_format_option
 def seed(source: Path, key: str, style: str) -> int:
-    """Copy SOURCE, a cache that the main branch filled, into a read-only seed with a digest of every file."""
+    """Copy SOURCE, a cache filled by the main branch, into a read-only seed with a digest of every file."""
     made = write(source, _find_cache(), key)
     print_result(style, {"seed": made}, made)
     return 0
@@ -67,7 +67,7 @@ def verify(key: str, style: str) -> int:
 @click.option("--key", help="Name of the seed (default: the newest for this machine's driver and engine).")
 @add_format_option
 def lend(target: Path, key: str | None, style: str) -> int:
-    """Check a seed and copy it to TARGET, for one job to write in. Without a seed TARGET begins empty."""
+    """Check a seed and copy it to TARGET, for one job. Without a seed, TARGET is empty."""
     folder = _find_cache()
     name = key or find_newest(folder, wanted := find_key(load_runner()))
     if name is None:
@@ -84,21 +84,25 @@ def lend(target: Path, key: str | None, style: str) -> int:
 @click.argument("source", type=FILE)
 @add_format_option
 def offer(source: Path, style: str) -> int:
-    """Leave SOURCE, what this job compiled, for root: it becomes a seed if GitHub says that the main branch made it."""
+    """Offer SOURCE, the kernels that this job compiled, to root. It becomes a seed if GitHub confirms a job of the main
+    branch.
+    """
     place = leave(source, Path.home(), build_claim(os.environ))
     print_result(style, {"offer": place}, place)
     return 0
 
 
 @cache.command()
-@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, whose job has ended.")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot (as in the settings) whose job has ended.")
 @KEEP
 @add_format_option
 def harvest(name: str, keep: int, style: str) -> int:
-    """Make a seed of what the slot's last job offers, as root. Exit code 3, and nothing kept, unless main made it."""
+    """Make a seed from the offer of the slot's last job; needs root. Exit code 3 and no seed unless it was a job of main."""
     runner = load_runner()
     if alive := find_processes(find_user(find_slot(runner, name).user)):
-        raise RunnerError(f"{alive[0]} of slot {name} lives, and could change what root takes; scrub --processes comes first")
+        raise RunnerError(
+            f"{alive[0]} of slot {name} still runs and could change the files; run `perfgate runner scrub --processes` first"
+        )
     home = runner.folder / name
 
     def keep_seed(files: Path) -> Path:
@@ -125,7 +129,7 @@ def ask_origin(claim: Claim, registered: str) -> str | None:
 @KEEP
 @add_format_option
 def prune(keep: int, style: str) -> int:
-    """Delete old seeds and what a broken run left."""
+    """Delete old seeds and incomplete ones."""
     deleted = delete(_find_cache(), keep)
     print_result(style, {"deleted": deleted}, *(f"{name}: deleted" for name in deleted))
     return 0

@@ -25,16 +25,20 @@ from perfgate.runner.status import format_json, format_metrics, read_status
 
 # Not `readable`, which click takes for a condition: a slot's user may not read the log, and the doctor says so.
 LOG = click.Path(path_type=Path, readable=False)
-KERNEL_LOG = click.option("--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
+KERNEL_LOG = click.option(
+    "--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Kernel log with the XID errors."
+)
 _DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 
 
 @click.command()
-@click.option("--expect", metavar="LABEL", help="The machine that was asked for, for example h20.")
-@click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, some minutes.")
+@click.option("--expect", metavar="LABEL", help="The expected kind of machine, for example h20.")
+@click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, which takes minutes.")
 @add_format_option
 @KERNEL_LOG
-@click.option("--note", type=FILE, metavar="RESULT_DIR", help="Write what is wrong into a result folder, which voids it.")
+@click.option(
+    "--note", type=FILE, metavar="RESULT_DIR", help="Write the findings into a result folder, which makes it INVALID."
+)
 def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note: Path | None) -> int:
     """Say whether this machine is fit to measure.
 
@@ -86,7 +90,7 @@ def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
 @click.option("--json", "style", flag_value="json", default=True, help="One JSON object (default).")
 @click.option("--prometheus", "style", flag_value="prometheus", help="Prometheus's text format, for a textfile collector.")
 def status(kernel_log: Path, style: str) -> int:
-    """Say whether this machine would take a job, and why not."""
+    """Say whether this machine can take a job; if not, why."""
     found = read_status(load_runner(), read_kernel_log(kernel_log) or "")
     click.echo(format_metrics(found) if style == "prometheus" else format_json(found), nl=style == "json")
     return 0
@@ -94,15 +98,15 @@ def status(kernel_log: Path, style: str) -> int:
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="How many GPUs the command needs.")
-@click.option("--exclusive", is_flag=True, help="The whole host, with no other job beside.")
+@click.option("--exclusive", is_flag=True, help="Reserve the whole host.")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Seconds to wait."
 )
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]) -> int:
-    """Run COMMAND while holding a GPU of this machine, which it finds in CUDA_VISIBLE_DEVICES. The exit code is its own.
+    """Reserve a GPU, set CUDA_VISIBLE_DEVICES and run COMMAND. The exit code is COMMAND's.
 
-    Exit code 3 when nothing is free in time. The locks stay with the command when this process dies before it.
+    Exit code 3 if no GPU becomes free in time. If this process dies first, the command keeps the locks.
     """
     devices = tuple(reading.uuid for reading in read_gpus())
     # Without a GPU a session measures on the cores, which are all of one machine.

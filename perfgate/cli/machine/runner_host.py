@@ -19,8 +19,12 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(name="init-host")
-@click.option("--repository", "repositories", multiple=True, metavar="OWNER/NAME", help="Whose jobs are let in; repeatable.")
-@click.option("--gpu", "gpus", multiple=True, metavar="UUID", help="Make slots of these GPUs only (default: of every GPU).")
+@click.option(
+    "--repository", "repositories", multiple=True, metavar="OWNER/NAME", help="Repository whose jobs are admitted; repeatable."
+)
+@click.option(
+    "--gpu", "gpus", multiple=True, metavar="UUID", help="Make a slot of this GPU only; repeatable (default: of every GPU)."
+)
 @click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks at boot.")
 @click.option(
     "--allow-network",
@@ -30,7 +34,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     help="A private network that jobs may reach; repeatable.",
 )
 @click.option("--root", type=FOLDER, default=Path("/"), show_default=True, help="Prepare the system below this folder.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
 @add_format_option
 def init_host(
     repositories: tuple[str, ...],
@@ -42,10 +46,10 @@ def init_host(
     dry_run: bool,
     style: str,
 ) -> int:
-    """Prepare this machine, as root, as often as wanted: a user and a unit for each GPU, folders, hooks, the admission policy.
+    """Prepare this machine; needs root. Sets up a user and a unit for each GPU, folders, hooks and the admission policy.
 
-    Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started:
-    what is left for a person is told last, numbered, with the command for each.
+    It can be repeated: perfgate's own files are updated, /etc/perfgate/runner.toml is written only once. It starts nothing and
+    ends with a numbered list of the remaining steps and their commands.
     """
     root = root.resolve()
     configured = load_configured(root)

@@ -23,21 +23,21 @@ from perfgate.storage.journal import write_utc
 
 @click.group()
 def ledger() -> None:
-    """Keep count of GPU-minutes: what `[limits]` of the settings are held against."""
+    """Count GPU-minutes, for `[limits]` of the settings."""
 
 
 @ledger.command()
-@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, whose job has ended.")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot (as in the settings) whose job has ended.")
 @add_format_option
 def add(name: str, style: str) -> int:
-    """Enter the job that a slot's runner ran, as root, by what GitHub says of it. Nothing is entered where none ran."""
+    """Add the slot's last job as GitHub reports it; needs root. Adds nothing if no job ran."""
     runner = load_runner()
     find_slot(runner, name)
     home = runner.folder / name
     try:
         noted_s = os.lstat(home / NOTE).st_ctime
     except FileNotFoundError:
-        print_result(style, {"entry": None}, f"slot {name}: no job was let in")
+        print_result(style, {"entry": None}, f"slot {name}: no job was admitted")
         return 0
     now_s, registered_s = time.time(), find_name_file(runner, name).stat().st_mtime
     span = Span(registered_s=registered_s, noted_s=min(max(noted_s, registered_s), now_s), ended_s=now_s)

@@ -31,13 +31,13 @@ from perfgate.serving.engine.environments import build_arm
 
 @click.group()
 def hook() -> None:
-    """What GitHub's runner calls around a job: ACTIONS_RUNNER_HOOK_JOB_STARTED and _COMPLETED."""
+    """Hooks that GitHub's runner calls before and after a job: ACTIONS_RUNNER_HOOK_JOB_STARTED and _COMPLETED."""
 
 
 @hook.command()
 @add_format_option
 def started(style: str) -> int:
-    """Refuse a job that may not use this machine: its worker is killed, for a failed hook alone would not stop its steps."""
+    """Refuse a job that may not use this machine: kill its worker, because a failed hook alone does not stop its steps."""
     try:
         runner = load_runner()
     except PerfgateError:
@@ -56,7 +56,7 @@ def started(style: str) -> int:
 @hook.command()
 @add_format_option
 def completed(style: str) -> int:
-    """Say in the job's log what is left on the GPUs. Cleaning is root's, after the runner has ended."""
+    """Write to the job's log what is left on the GPUs. Root cleans up after the runner has ended."""
     findings = judge_health(read_gpus())
     lines = (f"perfgate: left behind: {finding.where}: {finding.message}" for finding in findings)
     print_result(style, {"findings": findings}, *lines)
@@ -69,9 +69,9 @@ def completed(style: str) -> int:
 )
 @add_format_option
 def clean(timeout_s: float, style: str) -> int:
-    """End what this user left computing on the GPUs of CUDA_VISIBLE_DEVICES, and wait until they are empty.
+    """End this user's processes on the GPUs of CUDA_VISIBLE_DEVICES, and wait until their memory is free.
 
-    Exit code 10 when they are not in time. Other people's processes are named and never touched.
+    Exit code 10 if it is not free in time. Processes of other users are listed and left alone.
     """
     ended, left = clean_gpus(read_gpus, timeout_s)
     print_result(style, {"ended_pids": sorted(ended), "left": left}, f"{len(ended)} processes ended")
@@ -81,11 +81,17 @@ def clean(timeout_s: float, style: str) -> int:
 
 
 @click.command()
-@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings; everything of its user goes.")
-@click.option("--processes", "keeps_files", is_flag=True, help="Keep its files, for the harvest that comes between.")
+@click.option(
+    "--slot",
+    "name",
+    required=True,
+    metavar="NAME",
+    help="Slot of the settings; all files and processes of its user are removed.",
+)
+@click.option("--processes", "keeps_files", is_flag=True, help="End processes only; keep the files for the harvest.")
 @add_format_option
 def scrub(name: str, *, keeps_files: bool, style: str) -> int:
-    """End every process of a slot's user and delete its files, then look again. Exit code 3 when something is left.
+    """End every process of a slot's user, delete its files and check the result. Exit code 3 if something is left.
 
     A job that was refused closes the slot for a while.
     """
@@ -108,13 +114,15 @@ def scrub(name: str, *, keeps_files: bool, style: str) -> int:
 @click.argument("source", type=FILE)
 @click.argument("target", type=FILE)
 @click.option("--engine", metavar="PYTHON", help="Python with the engine (default: the settings' engine, else this one).")
-@click.option("--trees", type=FILE, nargs=2, metavar="OWN OTHER", help="Install what OWN pins in another version than OTHER.")
+@click.option(
+    "--trees", type=FILE, nargs=2, metavar="OWN OTHER", help="Install packages that OWN pins in another version than OTHER."
+)
 @add_format_option
 def arm(source: Path, target: Path, engine: str | None, trees: tuple[Path, Path] | None, style: str) -> int:
     """Build an environment at TARGET that runs the package in SOURCE over the machine's engine.
 
-    With --trees, the working trees of this arm and of the other, packages that the two pin in different versions are installed
-    in this arm's; those that the engine's environment has in that version already are not.
+    With --trees (working trees of this arm and the other): packages that the two pin in different versions are installed in
+    the version of this arm, unless the engine's environment has it.
     """
     if engine is None:
         try:
@@ -134,19 +142,19 @@ def arm(source: Path, target: Path, engine: str | None, trees: tuple[Path, Path]
 @click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
 @add_format_option
 def prepare(name: str, style: str) -> int:
-    """Make a slot ready for one job and register its runner, as root. Exit code 3, and nothing registered, if it is unfit."""
+    """Prepare a slot for one job and register its runner; needs root. If the slot is unfit: exit code 3, nothing registered."""
     folder = make_ready(load_runner(), name, _register)
     print_result(style, {"slot": name, "folder": folder}, folder)
     return 0
 
 
 @click.command(name="register")
-@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, prepared before.")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, already prepared.")
 @add_format_option
 def enlist(name: str, style: str) -> int:
-    """Register a prepared slot's runner anew, for one job, as root: a configuration that waited too long is good no more.
+    """Register a prepared slot's runner again, for one job, because its configuration has expired; needs root.
 
-    The labels come from the driver. The configuration goes into a file that the slot's user alone reads.
+    The labels come from the driver. Only the slot's user can read the configuration file.
     """
     runner = load_runner()
     labels = list_labels(require_fit(runner, name))
@@ -184,5 +192,5 @@ def build_app() -> App:
 @click.command(name="run-once")
 @click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
 def run_once(name: str) -> int:
-    """Become GitHub's runner for the one job that the slot was prepared for."""
+    """Run GitHub's runner in place of this process, for the one job that the slot was prepared for."""
     become(load_runner(), name)

@@ -20,10 +20,10 @@ _NAME = re.compile(r"^name\s*=.*$", re.MULTILINE)
 @add_format_option
 @click.pass_context
 def command(context: click.Context, style: str) -> None:
-    """List the scenarios that ship, show the text of one, or begin your own.
+    """List the shipped scenarios, show the text of one, or start your own.
 
-    A scenario is a TOML file: model, server, load, blocks and gates. All commands that measure take a file's path in place of
-    a name; docs/reference/scenarios.md explains each field.
+    A scenario is a TOML file: model, server, load, blocks and gates. Every command that measures takes a name or the path of a
+    file; docs/reference/scenarios.md explains each field.
     """
     if context.invoked_subcommand is not None:
         return
@@ -46,9 +46,9 @@ def show(scenario: str) -> int:
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--like", default="cpu-moe", show_default=True, shell_complete=complete_scenario, help="Scenario to begin from.")
+@click.option("--like", default="cpu-moe", show_default=True, shell_complete=complete_scenario, help="Scenario to copy.")
 def new(file: Path, like: str) -> int:
-    """Write FILE, a scenario of your own that begins as a copy of another. An existing file is left alone."""
+    """Write FILE, your own scenario, as a copy of another. An existing file is never overwritten."""
     if file.exists():
         raise InputError(f"{file}: exists; give another name, or edit it")
     text, _ = read_scenario(like)

@@ -49,7 +49,7 @@ _CHANGES = {
 )
 @arm_option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
 @arm_option("--base-python", help="Python of the base (default: the one running perfgate).")
-@judging_option("--model", type=FILE, help="Folder of the scenario's model, where it lies on this machine.")
+@judging_option("--model", type=FILE, help="Folder of the scenario's model on this machine.")
 @judging_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable.")
 @add_caches_option
 @add_blocks_option
@@ -62,8 +62,8 @@ _CHANGES = {
 def command(scenario: str, base_python: str | None, **options: Any) -> int:
     """Measure SCENARIO with and without one change, judge it and report.
 
-    The options describe the candidate; the base is the scenario as it stands. Everything else is as in `perfgate gate`, the
-    exit codes too.
+    The options describe the candidate; the base is the unchanged scenario. Everything else, exit codes included, is as in
+    `perfgate gate`.
     """
     changes = {theirs: options.pop(ours) for ours, theirs in _CHANGES.items()}
     if not any(changes.values()):

@@ -47,27 +47,31 @@ SEARCHED = (
         metavar="GPU_MIN",
         help="Minutes of this machine.",
     ),
-    _search_option("--metric", default="", metavar="M", help="Search by this metric (default: the one that lost most)."),
+    _search_option("--metric", default="", metavar="M", help="Search by this metric (default: the one with the largest loss)."),
     _search_option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
     folder_option("--out", type=FILE, required=True, metavar="DIR", help="Folder of the search."),
-    folder_option("--resume", is_flag=True, help="Go on in --out, where a search was cut off or its budget spent."),
+    folder_option("--resume", is_flag=True, help="Continue the search in --out that was interrupted or used up its budget."),
     click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True),
 )
 _ENGINE = (
-    _served_option("--python", default=sys.executable, help="Python with the engine's dependencies; commits go over it."),
+    _served_option(
+        "--python", default=sys.executable, help="Python with the engine's dependencies; each commit is installed over it."
+    ),
     _served_option(
         "--package", default="", metavar="FOLDER", help="Folder of the package below a checkout (default: python, .)."
     ),
 )
 SERVED = (
-    _served_option("--model", type=FILE, help="Folder of the scenario's model, where it lies on this machine."),
+    _served_option("--model", type=FILE, help="Folder of the scenario's model on this machine."),
     _served_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     _served_option("--both-env", "env", **PAIRS, help="Environment variable of both arms; repeatable."),
     _served_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable."),
 )
 COMMANDED = (
     _commanded_option("--windows", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of --command per arm."),
-    _commanded_option("--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Of GOOD against itself."),
+    _commanded_option(
+        "--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Blocks that compare GOOD with itself."
+    ),
     _commanded_option("--margin", type=click.FloatRange(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
     _commanded_option("--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True),
     _commanded_option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
@@ -88,10 +92,10 @@ _IDLE = {
 def command(good: str, bad: str, **options: Any) -> int:
     """Find the commit after GOOD, up to BAD, that made it slower.
 
-    Each measurement compares one commit with GOOD in blocks, as `perfgate gate` does; the next one is where it tells most for
-    its minutes. {commit} and {checkout} in --command and --build stand for the hash and its folder. The search ends when one
-    commit is sure enough or the budget is used. Exit code 0 when a culprit was found, 3 when not. After a crash the same
-    command with --resume goes on, and so does one with a larger --budget.
+    Each measurement compares one commit with GOOD in blocks, as `perfgate gate` does. The next commit is the one with the most
+    information per minute. {commit} and {checkout} in --command and --build stand for the hash and its folder. The search
+    ends when one commit is certain enough, or when the budget is used up. Exit code 0 if it found a commit, else 3. The same
+    command with --resume continues an interrupted search, also with a larger --budget.
     """
     check_search(options)
     return run_search(read_line(options["repo"], good, bad), options, plan_search(options))
@@ -122,7 +126,7 @@ def check_search(options: dict[str, Any]) -> None:
         raise InputError(f"--metric {options['metric']}: no such metric; one of {', '.join(METRICS)}")
     _refuse_idle("--scenario" if options["scenario"] else "--command")
     if options["metric"] and _is_given("better"):
-        raise InputError("--better: --metric says it already; leave it out")
+        raise InputError("--better: a metric of --metric has its own direction; leave it out")
     for name in ("--command", "--build"):
         _check_words(name, options["shell" if name == "--command" else "build"] or "true")
 
@@ -131,7 +135,7 @@ def _refuse_idle(mode: str) -> None:
     """Raise InputError for an option that this way of measuring would ignore."""
     for parameter in click.get_current_context().command.params:
         if parameter.name in _IDLE[mode] and _is_given(parameter.name):
-            raise InputError(f"{parameter.opts[0]}: means nothing with {mode}; leave it out")
+            raise InputError(f"{parameter.opts[0]}: has no effect with {mode}; leave it out")
 
 
 def _is_given(name: str) -> bool:
@@ -153,7 +157,7 @@ def _open(line: Line, options: dict[str, Any], plan: SearchPlan) -> Iterator[Sea
     """Lock the folder, begin its record or go on with it, and put together what measures."""
     folder: Path = options["out"]
     if options["resume"] and not (folder / SEARCH_FILE).exists():
-        raise InputError(f"{folder}: holds no search to go on with; leave --resume out to begin one")
+        raise InputError(f"{folder}: has no search to continue; leave out --resume to start one")
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(folder))
         record = begin(folder, _fix(line, options) | plan.facts, resume=options["resume"])

@@ -35,7 +35,7 @@ _recorded_option = option_of("Bands of recorded sessions")
 @judging_option(
     "--effects",
     metavar="PERCENT,...",
-    help="Slow a decode step by so much each, such as 1,2,3,5,10, and measure.",
+    help="Measure slow-downs of a decode step by these percentages, such as 1,2,3,5,10.",
 )
 @add_arm_options
 @_recorded_option(
@@ -51,18 +51,18 @@ _recorded_option = option_of("Bands of recorded sessions")
     "slowed",
     multiple=True,
     metavar="[RATIO:]RESULT_DIR",
-    help="With --from: a folder whose candidate was slowed, and by how much (default: what its servers' logs say).",
+    help="With --from: a folder whose candidate was slowed down, and by how much (default: as its server logs say).",
 )
 @folder_option("--to", "target", type=FILE, help="Folder of baselines (default: this machine's own).")
 @folder_option("--out", type=FILE, help="Folder of the raw data (default: a new one in --parent).")
-@folder_option("--resume", is_flag=True, help="Go on in --out, where the same calibration was cut off.")
+@folder_option("--resume", is_flag=True, help="Continue the interrupted calibration in --out.")
 @folder_option("--parent", type=FILE, default=Path("perfgate-results"), show_default=True)
 @add_format_option
 def command(*, scenario: str, target: Path | None, style: str, **options: Any) -> int:
-    """Measure A/A blocks of SCENARIO and store this machine's noise bands, replacing those that it had.
+    """Measure A/A blocks of SCENARIO and store this machine's noise bands; they replace the old ones.
 
-    A session of equal arms first, then one for each slow-down. What was cut off goes on with --resume and the same options.
-    With --from nothing is measured: the bands come from sessions that are there already.
+    First a session of equal arms, then one for each slow-down. The same command with --resume continues an interrupted
+    calibration. With --from nothing is measured: the bands come from existing sessions.
     """
     text, parsed = read_scenario(scenario)
     if options["recorded"] or options["slowed"]:

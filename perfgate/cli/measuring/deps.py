@@ -21,7 +21,7 @@ from perfgate.scenario.selection import read_table
 
 _search_option = option_of("The search")
 _SUBJECT = (
-    _search_option("--engine", default=sys.executable, metavar="PYTHON", help="Python that BASE was installed into."),
+    _search_option("--engine", default=sys.executable, metavar="PYTHON", help="Python with the packages of BASE."),
     _search_option("--scenario", metavar="NAME|FILE", help="Serve the engine with each set of packages."),
     _search_option("--after", type=FILE, metavar="RESULT_DIR", help="Search only where this session is a REGRESSION."),
     _search_option("--command", "shell", metavar="CMD", help="Run this with each set of packages: it prints a number or JSON."),
@@ -35,10 +35,11 @@ _SUBJECT = (
 def command(base: Path, candidate: Path, **options: Any) -> int:
     """Find the package that made it slower, between two lock files.
 
-    BASE and CANDIDATE pin versions, as pip-compile writes them; of a working tree the lock file or pyproject.toml counts that
-    perfgate/scenarios/plan.toml names. CANDIDATE is measured against BASE as `perfgate gate` does it; on a loss its packages
-    are put back, half at a time, until one is sure enough. {python} in --command stands for the Python that has the packages.
-    Exit code 0 when a package was found, 3 when not. After a crash the same command with --resume goes on.
+    BASE and CANDIDATE are lock files as pip-compile writes them, or working trees that have a file which
+    perfgate/scenarios/plan.toml names. CANDIDATE is compared with BASE as in `perfgate gate`. After a loss, halves of its
+    packages are set back to BASE's versions until one package is certain enough. {python} in --command stands for the Python
+    that has the packages. Exit code 0 if it found a package, else 3. The same command with --resume continues an interrupted
+    search.
     """
     options |= {"python": options["engine"], "package": "", "build": "", "repo": None}
     check_search(options)

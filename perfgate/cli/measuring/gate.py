@@ -42,10 +42,10 @@ from perfgate.serving.progress import show_progress
 @add_proof_options
 @add_format_option
 def command(*, scenario: str, **options: Any) -> int:
-    """Calibrate if need be, measure SCENARIO, judge it and report.
+    """Calibrate if necessary, measure SCENARIO, judge it and report.
 
-    Without options that change the candidate both arms are the same build, so that the answer should be PASS. After a crash or
-    Ctrl-C, the same command with --resume goes on where it stopped.
+    Without options that change the candidate, both arms are the same build, and the answer should be PASS. After a crash
+    or Ctrl-C, the same command with --resume continues.
     """
     return judge_arms(scenario, build_arms(options), options)
 

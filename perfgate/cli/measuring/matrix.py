@@ -25,25 +25,23 @@ from perfgate.verdict.cells import judge_cells
 @click.command(name="matrix")
 @click.argument("file", metavar="NAME|FILE")
 @click.option("--out", required=True, type=FILE, metavar="DIR", help="New folder for the results.")
-@click.option(
-    "--resume", is_flag=True, help="Go on in DIR, where the same matrix was cut off; print the table of one that ended."
-)
-@click.option("--model", type=FILE, help="Folder of the model, where it lies on this machine.")
+@click.option("--resume", is_flag=True, help="Continue the interrupted matrix in DIR; if it is complete, print its table.")
+@click.option("--model", type=FILE, help="Folder of the model on this machine.")
 @click.option(
     "--caches",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Compile caches of all servers, DIR/base, that no other process writes.",
+    help="Compile caches of all servers (DIR/base); no other process may write there.",
 )
-@click.option("--picture", type=FILE, metavar="FILE", help="Draw throughput against median ITL into FILE, an .svg.")
+@click.option("--picture", type=FILE, metavar="FILE", help="Draw throughput against median ITL into this .svg file.")
 @add_format_option
 def command(
     *, file: str, out: Path, resume: bool, model: Path | None, caches: Path | None, picture: Path | None, style: str
 ) -> int:
     """Measure every server of a shipped matrix or of FILE under every load, and print one table.
 
-    Each round starts every server once and lets it meet all loads. The table is also written to DIR as table.md and, a row for
-    each window and metric, as table.csv. Exit code 3 when a cell has no result or one that cannot be trusted.
+    Each round starts every server once and sends it each load. The table is also written to DIR as table.md, and as table.csv
+    with a row for each window and metric. Exit code 3: a cell has no valid result.
     """
     path = find_matrix(file)
     text = read_matrix_text(path)

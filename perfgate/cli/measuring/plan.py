@@ -18,7 +18,12 @@ STREAM = "-"
 
 
 @click.command(name="plan")
-@click.option("--changed", multiple=True, metavar="PATH", help="A changed path of the engine; repeatable. - reads a list.")
+@click.option(
+    "--changed",
+    multiple=True,
+    metavar="PATH",
+    help="A changed path of the engine; repeatable; - reads a list from standard input.",
+)
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True)
 @click.option(
     "--model", default="gpt-oss-20b-shape-mxfp4", show_default=True, metavar="NAME", help="A model that ships, or cpu."
@@ -28,9 +33,10 @@ STREAM = "-"
 @click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Rules of your own (default: those that ship).")
 @add_format_option
 def command(*, changed: tuple[str, ...], table: Path | None, style: str, **options: Any) -> int:
-    """Choose the scenarios of a change by the paths that it touches, within so many minutes, and print their commands.
+    """Choose scenarios for a change by the paths that it touches and a limit of minutes; print their commands.
 
-    mixed-c16 is always chosen. What is left out is said with the reason. Minutes are those of blocks with warm compile caches.
+    mixed-c16 is always chosen. Each scenario that is left out is listed with the reason. The minutes assume warm compile
+    caches.
     """
     paths = [path for given in changed for path in (_read_stream() if given == STREAM else (given,))]
     asked = SelectionRequest(changed=tuple(dict.fromkeys(paths)), **options)
@@ -51,7 +57,7 @@ def _tell(selection: Selection) -> Iterator[str]:
     yield choose_layout()(Table(header=("measured", "blocks", "minutes", "why"), rows=rows, words=(0, 3)))
     several = selection.gpu_minutes > selection.total_minutes
     held = f", {selection.gpu_minutes:.1f} GPU-minutes" if several else ""
-    yield f"{selection.total_minutes:.1f} of {selection.minutes:g} minutes{held}; ~ is reckoned, not measured"
+    yield f"{selection.total_minutes:.1f} of {selection.minutes:g} minutes{held}; ~ is estimated, not measured"
     yield from (f"not measured: {left.scenario}: {left.reason}" for left in selection.unselected if left.is_wanted)
     if others := [left.scenario for left in selection.unselected if not left.is_wanted]:
         yield f"no touched path asks for {', '.join(others)}"

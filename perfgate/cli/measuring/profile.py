@@ -22,8 +22,8 @@ from perfgate.results.records import read_record
 def command(folder: Path, style: str) -> int:
     """Rank the kernels of RESULT_DIR's profiles by their share of the difference between the arms.
 
-    `perfgate gate` profiles both arms after a regression; `--profile always` does it after every first block. On a CPU the rows
-    are PyTorch's operators.
+    `perfgate gate` profiles both arms after a regression, with `--profile always` after the first block of every session. On
+    a CPU the rows are PyTorch's operators.
     """
     read_record(folder)
     found = read_attribution(folder)

@@ -23,12 +23,14 @@ T = TypeVar("T")
 
 @click.command(name="resolve")
 @click.option("--base", required=True, metavar="ARM", help="A release of SGLang (0.5.22), a working tree, or a Python.")
-@click.option("--candidate", required=True, metavar="ARM", help="The same, of the change.")
+@click.option("--candidate", required=True, metavar="ARM", help="The same for the change.")
 @click.option(
     "--python", default=sys.executable, help="Python with torch and transformers, for arms that are a release or a tree."
 )
-@click.option("--base-triton", default="", metavar="VERSION", help="Look tables up for this Triton, not the release's own.")
-@click.option("--candidate-triton", default="", metavar="VERSION", help="The same, of the candidate.")
+@click.option(
+    "--base-triton", default="", metavar="VERSION", help="Look up tables for this Triton version instead of the release's own."
+)
+@click.option("--candidate-triton", default="", metavar="VERSION", help="The same for the candidate.")
 @click.option("--model", "models", multiple=True, metavar="NAME", help=f"{', '.join(MODELS)}; with commas (default: all).")
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help=f"{', '.join(GPUS)}; with commas (default: all).")
 @click.option(
@@ -36,10 +38,10 @@ T = TypeVar("T")
 )
 @add_format_option
 def command(**options: Any) -> int:
-    """Say what two arms choose differently: tables, backends, graphs, defaults, pool.
+    """Compare what two arms choose: tables, backends, graphs, defaults, pool.
 
-    Both arms resolve each model on each GPU in the engine's own code; the GPU is made up, no weights are loaded. Exit codes: 0
-    same or changed, 1 something was lost, 2 bad input, 3 a part of an arm could not be verified.
+    Both arms resolve each model on each GPU with the engine's own code; the GPU is simulated and no weights are loaded. Exit
+    codes: 0 same or changed, 1 something was lost, 2 bad input, 3 a part of an arm could not be verified.
     """
     accepted = parse_accepted(options["accepted"])
     models = _choose(MODELS, options["models"], "--model")

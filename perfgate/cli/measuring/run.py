@@ -32,13 +32,13 @@ from perfgate.verdict.validity.admission import find_problems
 @click.command(name="run", cls=SectionCommand)
 @add_scenario_argument()
 @add_arm_options
-@judging_option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
+@judging_option("--blocks", type=click.IntRange(min=2), help="Measure exactly this many blocks, without looks.")
 @judging_option(
     "--profile",
     type=click.Choice(["auto", "never"]),
     default="never",
     show_default=True,
-    help="After a regression, profile both arms in fresh servers, so that a comment can say which kernel it is.",
+    help="After a regression, profile both arms in fresh servers to find the slow kernel.",
 )
 @add_share_option
 @add_folder_options
@@ -47,9 +47,9 @@ from perfgate.verdict.validity.admission import find_problems
 def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
     """Measure SCENARIO in A/B blocks into a result folder.
 
-    Without --blocks the session stops at the first look that decides. `perfgate check` judges the folder. Exit code 3
-    when a server, the load generator or the model made the session void. After a crash or Ctrl-C, the same command with
-    --resume goes on: whole blocks stay, the block that was cut off is measured anew on fresh servers.
+    Without --blocks the session stops at the first look that decides. `perfgate check` judges the folder. Exit code 3: a
+    server, the load generator or the model made the session INVALID. After a crash or Ctrl-C, the same command with
+    --resume continues: it keeps complete blocks and measures the interrupted one again on fresh servers.
     """
     text, parsed = read_scenario(scenario)
     folder = choose_folder(parsed.name, out, parent, resume=resume)

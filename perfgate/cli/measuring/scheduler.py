@@ -22,16 +22,17 @@ from perfgate.scheduler.rules import RULES
 
 @click.command(name="scheduler")
 @click.option("--base", required=True, metavar="ARM", help="A release of SGLang (0.5.22), a working tree, or a Python.")
-@click.option("--candidate", required=True, metavar="ARM", help="The same, of the change.")
+@click.option("--candidate", required=True, metavar="ARM", help="The same for the change.")
 @click.option("--python", default=sys.executable, help="Python with the CPU engine, for arms that are a release or a tree.")
 @click.option("--accept", "accepted", multiple=True, metavar="KEY: REASON", help="Accept a loss of KEY; repeatable.")
-@click.option("--into", type=FILE, metavar="RESULT_DIR", help="Keep the instructions of a step with a session's profiles.")
+@click.option("--into", type=FILE, metavar="RESULT_DIR", help="Store the instructions of a step with this session's profiles.")
 @add_format_option
 def command(**options: Any) -> int:
-    """Say what two arms cost on the host: instructions, syncs, copies, log lines.
+    """Compare what two arms cost on the host: instructions, syncs, copies, log lines.
 
     The engine's own scheduler, detokenizer and tokenizer manager run the same requests without a forward pass, under valgrind
-    and without. No GPU is used. Exit codes: 0 same or changed, 1 the host does more, 2 bad input, 3 a number did not repeat.
+    and without. No GPU is used. Exit codes: 0 same or changed, 1 the host does more work, 2 bad input, 3 a number is
+    not repeatable.
     """
     accepted = parse_accepted(options["accepted"])
     sources = [find_source(options[arm], options["python"], option=f"--{arm}") for arm in ("base", "candidate")]

@@ -45,11 +45,11 @@ def require_torch() -> None:
 def build_kernels(
     archs: tuple[str, ...], only: str, checkout: Path | None, python: str | None, base: str | None, wheels: Path, style: str
 ) -> int:
-    """Compile every kernel variant, with or without a GPU; exit code 1 if machine code is refused.
+    """Compile every kernel variant, with or without a GPU; exit code 1 if one is refused.
 
-    Refused are spills, too many registers, too much shared memory, products without matrix instructions, and relaxed
-    reductions that the compiler fenced. With --checkout, SGLang's MoE kernel is compiled in the checkout's own environment as
-    its launches would have it, so that a server finds it in Triton's cache.
+    Machine code is refused for spills, too many registers, too much shared memory, products without matrix instructions, and
+    fences around relaxed reductions. With --checkout, SGLang's MoE kernel is compiled in the checkout's environment with the
+    parameters of its launches, so that a server finds it in Triton's cache.
     """
     require_torch()
     if checkout is not None:

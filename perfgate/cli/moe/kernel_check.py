@@ -50,12 +50,12 @@ def check_implementation(
     style: str,
     **timed: Any,
 ) -> int:
-    """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong.
+    """Judge one implementation on cases, one line per case; exit code 1 if any answer is wrong.
 
-    A line begins with the seconds that inputs and oracle took, and the implementation with what it compiled. Cases
-    that are shared among processes are told in order; one that ends its process is wrong, and the rest is asked all the same.
+    A line begins with two times in seconds: inputs with oracle, and implementation with compilation. The order of lines does
+    not depend on --processes. A case that crashes its process is wrong, and the other cases still run.
 
-    Wrong answers are compared with those of known mistakes, and the mistake that explains them is named.
+    Wrong answers are compared with those of known mistakes; the line names the mistake that explains them.
     """
     require_torch()
     from perfgate.cli.moe.kernel_work import ask, choose_cases, explain, find  # noqa: PLC0415 - loads torch

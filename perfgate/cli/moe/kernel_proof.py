@@ -28,15 +28,21 @@ _build_option = option_of("Builds")
 @arm_option("--checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the candidate.")
 @arm_option("--base-checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the base.")
 @arm_option("--python", metavar="PROGRAM", help="The Python that runs the candidate. Default: its tree's .venv's.")
-@arm_option("--base-python", metavar="PROGRAM", help="The same, of the base.")
-@folder_option("--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE", help="The proof.")
+@arm_option("--base-python", metavar="PROGRAM", help="The same for the base.")
+@folder_option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="The proof, for --kernel-proof.",
+)
 @_case_option("--impl", "names", multiple=True, default=["sglang"], show_default=True, metavar="NAME", help="Repeatable.")
 @_case_option(
     "--matrix",
     type=click.Choice(["quick", "exam", "full"]),
-    help="Which cases to ask. Default: exam on a GPU (the quick ones, and real layers), else quick.",
+    help="Which cases to run. Default: exam on a GPU (the quick ones and real layers), else quick.",
 )
-@_case_option("--case", "texts", multiple=True, metavar="CASE", help="Ask these instead; repeatable.")
+@_case_option("--case", "texts", multiple=True, metavar="CASE", help="Run this case instead; repeatable.")
 @_case_option(
     "--processes", type=PROCESSES, metavar="N", help="Share an arm's cases among N. Default: by cores, memory and cases."
 )
@@ -45,24 +51,26 @@ _build_option = option_of("Builds")
     "--time-blocks",
     type=click.IntRange(0, MAX_TIMED_BLOCKS),
     metavar="N",
-    help="Starts of each arm in which layers are timed by turns. Default: 4 on a GPU, else none.",
+    help="Starts of each arm for the timing of layers. Default: 4 on a GPU, else 0.",
 )
 @_build_option(
-    "--shape", "shapes", multiple=True, metavar="NAME", help="Layer to build for and to ask; repeatable. Default: known ones."
+    "--shape", "shapes", multiple=True, metavar="NAME", help="Layer to build and test; repeatable. Default: all known ones."
 )
 @_build_option("--arch", default="sm_90", show_default=True, help="sm_80, sm_90 or sm_100.")
-@arm_option("--caches", type=TREE, metavar="DIR", help="Compile caches of one folder an arm, as `perfgate run` takes them.")
-@_build_option("--wheels", type=TREE, default="wheels", show_default=True, metavar="DIR", help="Where a wheel and its log go.")
+@arm_option("--caches", type=TREE, metavar="DIR", help="Compile caches, one folder per arm, as for `perfgate run`.")
+@_build_option(
+    "--wheels", type=TREE, default="wheels", show_default=True, metavar="DIR", help="Folder for wheels and their logs."
+)
 @add_format_option
 def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
-    """Build both arms' kernels and compare their answers with the oracle; exit code 1 if the candidate is worse than the base.
+    """Build both arms' kernels and compare their answers with the oracle; exit code 1 if the candidate's are worse.
 
-    Both are asked the same cases: what the base gets wrong already does not count against the change. Where the sources of
-    sgl-kernel differ, both trees' wheels are built and put into their environments first. `perfgate run --kernel-proof FILE`
-    takes the proof over into the result folder.
+    Both run the same cases; a case that the base already gets wrong does not count against the candidate. If the sources of
+    sgl-kernel differ, both wheels are built and installed first. `perfgate run --kernel-proof FILE` copies the proof into the
+    result folder.
 
-    Where nothing is wrong, both arms' layer is timed by turns at 1, 16, 256 and 4096 tokens: reports show what became
-    slower, and no verdict changes by it.
+    If nothing is wrong, the layers of both arms are timed in turns at 1, 16, 256 and 4096 tokens. Reports show which became
+    slower; the times change no verdict.
     """
     require_torch()
     from perfgate.cli.moe.kernel_work import prove_sides  # noqa: PLC0415 - loads torch

@@ -17,7 +17,7 @@ from perfgate_moe.build.site import write_site
 
 @click.group(name="kernels")
 def command() -> None:
-    """Judge fused MoE implementations, and build ours ahead of time."""
+    """Judge fused MoE implementations, and compile perfgate's own ahead of time."""
 
 
 command.add_command(build_kernels)
@@ -28,7 +28,7 @@ command.add_command(prove_kernels)
 @command.command(name="list")
 @add_format_option
 def list_implementations(style: str) -> None:
-    """List what can be judged: built in, or registered under the entry point group `perfgate_moe`."""
+    """List the implementations: built in, or registered under the entry point group `perfgate_moe`."""
     from perfgate_moe.exam.implementations import registry  # noqa: PLC0415 - loads torch
 
     if style == "json":
@@ -44,20 +44,18 @@ def list_implementations(style: str) -> None:
     "--shape", required=True, metavar="NAME", help="gpt-oss-20b, deepseek-v3-tp8-fp8, ..., or a case such as E=8,k=2,H=64,I=64."
 )
 @click.option("--tokens", default="1,4,16,64,256,1024,4096", show_default=True, metavar="M,M,...", help="Numbers of tokens.")
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Search at most so long per side."
-)
-@click.option("--plans", type=click.IntRange(min=1), default=200, show_default=True, help="Time at most so many per side.")
+@click.option("--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Longest search per side.")
+@click.option("--plans", type=click.IntRange(min=1), default=200, show_default=True, help="Most plans to time per side.")
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="The table. Default: this device's in the package."
 )
 @add_format_option
 def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path | None, style: str) -> None:
-    """Search this GPU for the fastest plan of a layer, and store it with how it was found.
+    """Search for the fastest plan of a layer on this GPU, and store it with the details of the search.
 
-    SGLang's kernels get the same tiles and the same budget, and both are timed by turns; 4-bit weights are widened to 16 bits
-    for SGLang, as it does when it loads them, and tuned there over the 16-bit tiles. Cells that the table holds from these
-    versions are left alone, so that an interrupted run goes on where it stopped.
+    SGLang's kernels are searched with the same tiles and budget, and timed in turns with ours. For SGLang, 4-bit weights are
+    widened to 16 bits, as when it loads them. Entries that the table already has from these versions are kept, so the same
+    command continues an interrupted search.
     """
     require_torch()
     from perfgate.cli.moe.kernel_work import Budget, Tuning  # noqa: PLC0415 - loads torch
@@ -91,9 +89,9 @@ def describe_tuned(result: dict[str, Any]) -> str:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @add_format_option
 def write_plug_in(folder: Path, style: str) -> None:
-    """Write into FOLDER what lets SGLang find the plug-ins of a checkout that is only on PYTHONPATH.
+    """Write metadata into FOLDER so that SGLang finds the plug-ins of a checkout that is only on PYTHONPATH.
 
-    Put FOLDER on PYTHONPATH too. Not needed where perfgate is installed.
+    Put FOLDER on PYTHONPATH too. Not needed if perfgate is installed.
     """
     path = write_site(folder)
     print_result(style, {"file": path}, path)

@@ -32,22 +32,22 @@ from perfgate.verdict.layers import judge_layers
     help="Folder of stored noise bands; may be given several times. Default: the one kept in RESULT_DIR, then this machine's.",
 )
 @click.option("--format", "style", type=click.Choice(["text", "markdown", "json", "junit"]), default="text", show_default=True)
-@click.option("--output", type=FILE, metavar="FILE", help="Write there instead of to stdout.")
+@click.option("--output", type=FILE, metavar="FILE", help="Write to FILE instead of stdout.")
 @click.option(
     "--scenarios-in-pr",
     type=click.IntRange(min=1),
-    help="How many scenarios judge this pull request; they share one error budget (default: what RESULT_DIR says).",
+    help="Number of scenarios that judge this pull request; they share one error budget (default: as in RESULT_DIR).",
 )
 @click.option(
     "--has-base/--no-base",
     default=None,
-    help="Whether a base can be built; without one, a candidate measured alone can fail (default: what RESULT_DIR says).",
+    help="Whether a base can be built; without one, a candidate measured alone can fail (default: as in RESULT_DIR).",
 )
 @add_uncalibrated_option
 def command(
     *, folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, uncalibrated: str, **facts: Any
 ) -> int:
-    """Judge a result folder again, from raw windows alone: the same bytes on any machine.
+    """Judge a result folder again from its raw windows. The result has the same bytes on every machine.
 
     RESULT_DIR may also hold timings of MoE layers, stored by pytest-benchmark: one file is one block.
 
@@ -64,7 +64,7 @@ def command(
     report = build_report(folder, load_case(folder, baselines, **facts))
     recorded = folder / VERDICT_FILE
     if recorded.is_file() and recorded.read_bytes() != format_verdict(report.verdict):
-        click.echo(f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or options", err=True)
+        click.echo(f"perfgate: {recorded} differs: it was made with another baseline, rule or options", err=True)
     write_output(render_as(style, report, choose_layout() if output is None else lay_out), output, is_text=style == "text")
     return report.verdict.find_exit_code(uncalibrated)
 

@@ -55,7 +55,9 @@ def spread_lists(args: Iterable[str]) -> list[str]:
 @click.option("--base", multiple=True, metavar="FILES...", help="Outputs of the code before the change: JSONL or printed.")
 @click.option("--candidate", multiple=True, metavar="FILES...", help="Outputs of the code after the change.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric; may be given several times.")
-@click.option("--margin", "margins", multiple=True, metavar="[NAME=]RATIO", help="Loss that matters, as 0.03 or 3%.")
+@click.option(
+    "--margin", "margins", multiple=True, metavar="[NAME=]RATIO", help="Smallest loss worth acting on, as 0.03 or 3%."
+)
 @click.option("--baseline", metavar="FILE", type=FILE, help="Stored noise of this machine and workload.")
 @click.option("--model-config", metavar="FILE", type=FILE, help="config.json of the served model.")
 @click.option("--format", "style", type=click.Choice(list(RENDERERS)), default="text", show_default=True)
@@ -70,10 +72,10 @@ def command(
     model_config: Path | None,
     style: str,
 ) -> int:
-    """Say whether the candidate's runs are slower than the base's, how sure that is, and how many more runs would settle it.
+    """Say whether the candidate's runs are slower than the base's, how sure that is, and how many more runs would decide.
 
     A is the base, B the candidate. Each is a file, a folder of files, a result folder (its candidate's starts count), or - for
-    standard input. Several files an arm are given with --base and --candidate.
+    standard input. For several files per arm use --base and --candidate.
 
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
@@ -161,7 +163,7 @@ def _read_priors(path: Path | None) -> tuple[dict[str, Prior], tuple[str, ...]]:
     if not known:
         raise InputError(f"{path}: holds no A/A blocks, so no spread between starts; `perfgate calibrate` measures them")
     fewest = min(noise.blocks for noise in known.values())
-    caveat = f"{path} holds {fewest} A/A blocks where {CALIBRATED_BLOCKS} calibrate a machine: take the outcome as advice"
+    caveat = f"{path} has {fewest} A/A blocks of the {CALIBRATED_BLOCKS} that a calibration needs: the error rates do not hold"
     priors = {
         name: Prior(variance=noise.block_variance, df=min(noise.blocks, MAX_PRIOR_DF_OTHER)) for name, noise in known.items()
     }

@@ -67,9 +67,9 @@ RECORDINGS = {
 )
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> int:
-    """Judge a session that was recorded on an H200: verdict, page and what to type next. Needs no GPU and no server.
+    """Judge a session that was recorded on an H200: verdict, page and next commands. Needs no GPU and no server.
 
-    The exit code is 0 whatever the verdict says.
+    The exit code is always 0.
     """
     recording = RECORDINGS[outcome]
     folder = copy_recording(outcome, out or Path("perfgate-demo") / outcome)

@@ -29,11 +29,11 @@ def complete_metric(_context: click.Context, _parameter: click.Parameter, begun:
 @click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="As for `perfgate check`.")
 @add_format_option
 def command(folder: Path | None, metric: str | None, baselines: tuple[Path, ...], style: str) -> int:
-    """Judge RESULT_DIR again and say why METRIC, such as p99_itl_ms, was judged as it was.
+    """Judge RESULT_DIR again and explain the judgement of METRIC, such as p99_itl_ms.
 
-    Without METRIC, of the one that decided; of an INVALID session, what voided it. Without RESULT_DIR, of the newest result.
+    METRIC defaults to the one that decided, RESULT_DIR to the newest result. For an INVALID session it prints the cause.
 
-    The exit code is 0 whatever the verdict says; `perfgate check` tells.
+    The exit code is always 0; `perfgate check` has the verdict's.
     """
     case = load_case(folder or find_latest(), baselines)
     if metric is None and case.verdict.outcome is Outcome.INVALID:

@@ -24,7 +24,7 @@ from perfgate.results.results import load_results
 @click.argument("sources", nargs=-1, required=True, metavar="RESULT_DIRS_OR_FILES...", type=FILE)
 @click.option("--csv", metavar="FILE", type=FILE, help="Write comma separated values.")
 @click.option("--parquet", metavar="FILE", type=FILE, help="Write Parquet (needs pyarrow).")
-@click.option("--openmetrics", metavar="FILE", type=FILE, help="Write result folders with their verdicts for Prometheus.")
+@click.option("--openmetrics", metavar="FILE", type=FILE, help="Write result folders and their verdicts for Prometheus.")
 @click.option(
     "--samples",
     metavar="FILE",
@@ -48,7 +48,7 @@ def command(
 ) -> int:
     """Write one row for each window and metric, from result folders or from load generator outputs.
 
-    - in place of a FILE is standard output.
+    In place of a FILE, - is standard output.
     """
     if (csv, parquet, openmetrics, samples, expert_use) == (None,) * 5:
         raise InputError(

@@ -13,10 +13,10 @@ from perfgate.results.recent import RESULTS, ResultFolder, list_results
 
 @click.command(name="list")
 @click.argument("parent", metavar="[FOLDER]", type=FILE, default=RESULTS)
-@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, the newest first.")
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many.")
 @add_format_option
 def command(parent: Path, last: int, style: str) -> int:
-    """List the result folders in FOLDER (default: perfgate-results), the newest first, with what was found."""
+    """List the result folders in FOLDER (default: perfgate-results) with their outcomes, the newest first."""
     found = list_results(parent)[:last]
     if style == "json":
         print_json(
@@ -41,5 +41,5 @@ def command(parent: Path, last: int, style: str) -> int:
 
 def _describe(one: ResultFolder) -> str:
     if not one.is_ended:
-        return "cut off: --resume goes on"
+        return "interrupted: continue with --resume"
     return one.outcome or "measured: `perfgate check` judges it"

@@ -48,9 +48,9 @@ _COST = Cost()
 _SECONDS = _Positive(1e6)
 
 
-_noise_option = option_of("Whose noise")
-_question_option = option_of("What is asked")
-_cost_option = option_of("What a start costs")
+_noise_option = option_of("Noise")
+_question_option = option_of("Question")
+_cost_option = option_of("Cost of a start")
 
 
 @click.command(name="power", cls=SectionCommand)
@@ -64,16 +64,16 @@ _cost_option = option_of("What a start costs")
     "stored",
     type=FILE,
     multiple=True,
-    help="In place of a baseline: a session of equal arms, or several; noise and times come from them.",
+    help="A session of equal arms that replaces the baseline; repeatable. Noise and times come from it.",
 )
 @_question_option(
-    "--design", "view", flag_value="design", help="Choose windows a start, blocks and length for EFFECT, by GPU-minutes."
+    "--design", "view", flag_value="design", help="Choose windows per start, blocks and length with the fewest GPU-minutes."
 )
-@_question_option("--effect", type=_Positive(1.0), default=0.03, show_default=True, help="The loss to be found, as a ratio.")
+@_question_option("--effect", type=_Positive(1.0), default=0.03, show_default=True, help="The loss to find, as a ratio.")
 @_cost_option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
 @_cost_option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
 @_cost_option(
-    "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded a start."
+    "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded per start."
 )
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @folder_option("--picture", type=FILE, help="Also draw the curves into this .svg file.")
@@ -90,10 +90,10 @@ def command(
     output: str,
     picture: Path | None,
 ) -> None:
-    """Show the smallest effect that each look finds with 90 % power, and the cheapest design that finds EFFECT.
+    """Show the smallest loss that each look finds with 90 % power, and the cheapest design that finds a loss of --effect.
 
-    The cost counts a server start and its windows for both arms of every block, one after the other; with --from it is
-    what those sessions took.
+    The cost is the time of server starts and windows of both arms, one after the other; with --from, the time that those
+    sessions took.
     """
     cost = Cost(start_s=start_s, window_s=window_s, warmups=warmups)
     if stored:

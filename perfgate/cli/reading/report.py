@@ -34,7 +34,7 @@ PAGE = "report.html"
     "--html",
     metavar="FILE",
     type=FILE,
-    help="Write a page with figures to FILE, which works offline; the comment is then written with --output alone.",
+    help="Write a page with figures to FILE; it works offline. The comment is then written only with --output.",
 )
 @click.option(
     "--layers",
@@ -44,7 +44,7 @@ PAGE = "report.html"
     help="Timings of MoE layers for the page: a JSON file or a folder of them; may be given several times.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser; without --html it goes into RESULT_DIR.")
-@click.option("--link", metavar="URL", default="", help="Address of the full report, for the comment to name.")
+@click.option("--link", metavar="URL", default="", help="Address of the full report, for a link in the comment.")
 @click.option("--format", "style", type=click.Choice(["markdown", "text", "json"]), default="markdown", show_default=True)
 def command(
     *,
@@ -59,10 +59,10 @@ def command(
 ) -> int:
     """Judge RESULT_DIR again and render the verdict as a comment, or as a page with figures.
 
-    Without RESULT_DIR, of the newest result in perfgate-results. With --html, RESULT_DIR may also be the folder of a matrix, or
+    RESULT_DIR defaults to the newest result in perfgate-results. With --html it may also be the folder of a matrix, or
     timings of MoE layers.
 
-    The exit code is 0 whatever the verdict says, so that a comment can be posted of a regression; `perfgate check` tells.
+    The exit code is always 0, so that a script can post the comment; `perfgate check` has the verdict's.
     """
     folder = folder or find_latest()
     html = folder / PAGE if is_opened and html is None else html

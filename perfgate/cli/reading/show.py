@@ -35,7 +35,7 @@ NO_RESULT = "no result"
 def command(*, files: tuple[Path, ...], style: str) -> int:
     """Print the runs of each FILE side by side: bench_serving JSONL, printed results, or a log of a server x client matrix.
 
-    - is standard input.
+    In place of a FILE, - is standard input.
     """
     for file in files:
         if (file / SESSION_FILE).is_file():

@@ -104,7 +104,7 @@ def _build(name: str, title: str, arms: _Arms) -> Distribution:
     figure = make_figure(
         name,
         title,
-        f"Share that came within a time, of {counts}. The second field shows the slowest tenth, both axes logarithmic.",
+        f"Share of samples within a time, of {counts}. The second field shows the slowest tenth, both axes logarithmic.",
         lambda width: _draw(arms, width),
         KEYS,
     )

@@ -62,7 +62,7 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         title=f"Matrix {matrix.name}",
         answer="Matrix",
         style="none",
-        meaning=f"{len(matrix.servers)} servers under {len(matrix.loads)} loads, levels and no verdict",
+        meaning=f"{len(matrix.servers)} servers under {len(matrix.loads)} loads, levels without a verdict",
         subtitle=f"{matrix.name}: {matrix.title}",
         hero=draw_servers(cells),
         labels=tuple(_name_best(best)),
@@ -74,7 +74,7 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         reasons_title="Remarks",
         reasons=tuple(remark(cells, matrix.rounds)),
         sections=drop_empty(sections),
-        foot="Differences smaller than start to start mean nothing; `perfgate ab` judges one change.",
+        foot="A difference smaller than that between starts means nothing; `perfgate ab` judges a change.",
     )
 
 
@@ -138,7 +138,7 @@ def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
     return make_figure(
         "rounds",
         "Start to start",
-        f"{METRICS[SPREAD].title} of each window, in % of its cell's median. Rounds that lie apart show the offset of a start.",
+        f"{METRICS[SPREAD].title} of each window, in % of its cell's median. Rounds show how starts differ.",
         lambda width: _draw_rounds(found, width),
         keys,
     )

@@ -122,6 +122,7 @@ def _describe_metrics(report: ReportedCase, view: View) -> Iterator[PagePart]:
     measures = make_measures(report.verdict, report.scenario, view)
     if measures is not None:
         yield measures
+        yield from (Paragraph(text=remark) for remark in view.remarks)
 
 
 def _describe_windows(report: ReportedCase, placed: Sequence[Placed], raw: RawData) -> Iterator[PagePart]:
@@ -201,7 +202,7 @@ def _describe_profile(report: ReportedCase, raw: RawData) -> Iterator[PagePart]:
 def _describe_counts(report: ReportedCase) -> Iterator[PagePart]:
     if not report.verdict.counts:
         return
-    yield Paragraph(text="Equal arms count the same: what differs is told, a loss beyond its line fails.")
+    yield Paragraph(text="Equal arms have equal counters. A difference is reported; a loss beyond its limit fails the change.")
     yield make_sheet(tabulate_counts(report.verdict.counts, report.scenario), "Counters that this scenario can move")
 
 
@@ -244,4 +245,4 @@ def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[Pa
         yield Disclosure(title="Raw data", parts=(Paragraph(text=RAW_DATA), Links(files=files)))
 
 
-RAW_DATA = "These links work while this file and the result folder keep their places to each other."
+RAW_DATA = "If you move this file, move the result folder with it: the links are relative."

@@ -98,7 +98,7 @@ def draw_timeline(placed: Sequence[Placed], metrics: Sequence[str]) -> Figure | 
     return make_figure(
         "timeline",
         "Windows in the order of time",
-        "Each sign is one window of load. Shaded fields are blocks, each with one fresh server per arm."
+        "Each mark is one window. Shaded fields are blocks, each with one fresh server per arm."
         + (" The lower panels show the machine while each window ran." if moving else "")
         + _name_idle([track for track in watched if track not in moving]),
         lambda width: _draw(placed, tracks, width),

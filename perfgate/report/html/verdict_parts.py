@@ -153,10 +153,9 @@ def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, place: tuple[fl
 
 
 def list_shown(verdict: Verdict, scenario: Scenario) -> tuple[Judgement, ...]:
-    """The judgements that a report shows, in its order: those with a number or a reason why there is none."""
+    """The judgements that a report shows, in its order."""
     families = list_families(verdict.judgements, is_closed_loop=scenario.load.is_closed_loop)
-    found = (family.judgement for family in families)
-    return tuple(judgement for judgement in found if judgement.change is not None or judgement.notes)
+    return tuple(family.judgement for family in families if family.is_shown)
 
 
 def style_outcome(judgement: Judgement) -> str:

@@ -37,6 +37,12 @@ class Family:
         return f" (= {more})" if more else ""
 
     @property
+    def is_shown(self) -> bool:
+        """Whether it has a number, or a reason why a valid session gave it none."""
+        judgement = self.judgement
+        return judgement.change is not None or (bool(judgement.notes) and judgement.outcome is not Outcome.INVALID)
+
+    @property
     def is_calm(self) -> bool:
         """Whether nothing was lost or is undecided."""
         return self.judgement.outcome in (Outcome.PASS, Outcome.IMPROVED)

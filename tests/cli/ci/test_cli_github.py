@@ -1199,7 +1199,7 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
     [
         ({"commit": "c" * 12}, "commit: missing"),
         ({"scenario": "nonsense"}, "--scenario nonsense: does not ship"),
-        ({"scenario": '"]\n[x'}, "no name"),
+        ({"scenario": '"]\n[x'}, "not a valid name"),
     ],
 )
 def test_init__writes_nothing_that_would_not_work(tmp_path, capsys, options, reason):

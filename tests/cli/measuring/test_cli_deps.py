@@ -18,8 +18,8 @@ def locks(tmp_path):
     ("words", "message"),
     [
         ([], "give either --scenario"),
-        (["--scenario", "cpu-moe", "--windows", "2"], "--windows: means nothing with --scenario"),
-        (["--command", "true", "--model", "there"], "--model: means nothing with --command"),
+        (["--scenario", "cpu-moe", "--windows", "2"], "--windows: has no effect with --scenario"),
+        (["--command", "true", "--model", "there"], "--model: has no effect with --command"),
         (["--command", "true"], "has click"),
     ],
 )

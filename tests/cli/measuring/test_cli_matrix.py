@@ -66,7 +66,7 @@ def test_matrix__one_table_from_one_start_a_server_and_round(write, tmp_path, ca
         ["slowed", "closed", "4"],
         ["slowed", "paced", "4"],
     ]
-    assert "levels, and no verdict" in out[-1]
+    assert "levels without a verdict" in out[-1]
     assert cells[2].find_level("median_itl_ms") == pytest.approx(2 * cells[0].find_level("median_itl_ms"), rel=0.1)
     assert (tmp_path / "out" / "table.md").read_text().startswith("| server | load |")
     assert {(row["arm"], row["scenario"], row["block"]) for row in rows} >= {("slowed", "paced", "2")}

@@ -112,7 +112,7 @@ def test_check__a_recorded_verdict_that_differs_is_told(tmp_path, capsys):
     (folder / "verdict.json").write_text("{}")
 
     assert main(["check", str(folder)]) == 0
-    assert "says otherwise" in capsys.readouterr().err
+    assert "differs: it was made with" in capsys.readouterr().err
 
 
 def test_check__a_folder_judged_without_a_baseline_is_replayed_without(tmp_path, capsys):

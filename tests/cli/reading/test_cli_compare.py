@@ -267,7 +267,7 @@ def test_command__stored_noise_of_starts(capsys, base, tmp_path, sessions, is_ad
 
     assert code == 3
     assert "more server starts of each arm would settle it" in out
-    assert ("take the outcome as advice" in out) is is_advice
+    assert ("the error rates do not hold" in out) is is_advice
     assert "no stored variance was given" not in out
 
 
