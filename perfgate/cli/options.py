@@ -20,7 +20,7 @@ from perfgate.scenario.catalog import list_scenarios, read_scenario_text
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario, parse_scenario, replace_looks
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
-from perfgate.serving.engine.trees import ready_python
+from perfgate.serving.engine.environments import ready_python
 from perfgate.serving.measure import name_folder
 from perfgate.storage.state import find_state_dir
 

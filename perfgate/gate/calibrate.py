@@ -13,7 +13,7 @@ from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.engines.table import ENGINES
 from perfgate.errors import CalibrationError
 from perfgate.evidence import Session
-from perfgate.gate.baseline_growth import add_responses, build_baseline
+from perfgate.gate.baselines import add_responses, build_baseline
 from perfgate.gate.recorded_sessions import BUSY_SHARE, measure_busy, read_recorded
 from perfgate.metrics import METRICS
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfgate.core import Arm, Verdict
-from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
+from perfgate.gate.baselines import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import is_profile_due, profile_arms

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfgate.core import Arm, FactDifference, Fingerprint
 from perfgate.errors import CalibrationError, InputError
 from perfgate.evidence import Session
-from perfgate.gate.baseline_growth import add_responses
+from perfgate.gate.baselines import add_responses
 from perfgate.gate.calibrate import RESPONSE_BLOCKS, build_from_sessions, find_injected, read_responses
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results

@@ -9,8 +9,7 @@ from typing import Any
 from perfgate.core import Outcome
 from perfgate.errors import GitHubError, HandoffError, InputError
 from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_accepted, list_losses
-from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, write_headline
-from perfgate.github.comment.packages import render_packages
+from perfgate.github.comment.changes import NOT_RESOLVED, render_choices, render_packages, write_headline
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room, find_words
 from perfgate.github.comment.states import State, find_state, has_verdicts_words

@@ -18,7 +18,7 @@ import orjson
 
 from perfgate.check import judge
 from perfgate.errors import PerfgateError
-from perfgate.gate.baseline_files import verify_baseline
+from perfgate.gate.baselines import verify_baseline
 from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import unpack_folder

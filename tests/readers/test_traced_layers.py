@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfgate.readers.traced_layers import sum_layers
+from perfgate.readers.traces import sum_layers
 from perfgate.results.profiling.profiles import read_attribution
 from tests.fakes.recorded import PROFILED, SPINNING
 
