@@ -146,8 +146,8 @@ def _list_sides(shape: LaunchShape) -> tuple[tuple[str, str], ...]:
 
 def _tell_calls(part: KernelDifference) -> str:
     """One line of the ledger: "+24.8 spin (new)"."""
-    fate = " (new)" if not part.base_count else " (gone)" if not part.candidate_count else ""
-    return f"{part.candidate_count - part.base_count:+.1f} {wording.shorten(part.name, NAME_SHOWN)}{fate}"
+    news = " (new)" if not part.base_count else " (gone)" if not part.candidate_count else ""
+    return f"{part.candidate_count - part.base_count:+.1f} {wording.shorten(part.name, NAME_SHOWN)}{news}"
 
 
 def find_loss(judgements: Sequence[Judgement]) -> float | None:

@@ -24,7 +24,7 @@ HIDDEN_BYTES = 2**30
 
 
 @dataclass(slots=True)
-class Tenants:
+class GpuProcesses:
     """What is known of the processes on the watched GPUs. `own` is asked for the session's part of a list of numbers."""
 
     adopted: set[int] = field(default_factory=set)
