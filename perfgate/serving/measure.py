@@ -84,7 +84,7 @@ def measure(request: Request, progress: Progress) -> None:
     session that has ended is left as it is.
     """
     verify_files(request.scenario)
-    model = prepare_model(request, progress)
+    model = locate_model(request.scenario.model, request.model, progress)
     record = build_record(request, model)
     require_apart(record.arms, inherit())
     require_memory(request.scenario, read_config(model), record.arms)
@@ -212,11 +212,6 @@ def build_plan(request: Request, model: Path) -> Plan:
         is_profiled=request.is_profiled,
         gsm8k=rules.gsm8k if "gsm8k" in rules.list_checks(request.purpose) else None,
     )
-
-
-def prepare_model(request: Request, progress: Progress) -> Path:
-    """Return the folder of the request's model."""
-    return locate_model(request.scenario.model, request.model, progress)
 
 
 def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:
