@@ -50,7 +50,7 @@ class Record:
         self._lines.append(line)
 
     def replay(self, places: int, rules: SearchRules) -> Search:
-        """The search that the lines tell. Raise EvidenceError naming the line that is wrong."""
+        """Rebuild the search from its lines. Raise EvidenceError naming the line that is wrong."""
         lines = [_check(line, self._path, number, places) for number, line in enumerate(self._lines, start=1)]
         voids: dict[int, tuple[str, ...]] = {}
         for line in _pick(lines, "void"):

@@ -87,7 +87,7 @@ def find_responses(scenario: Scenario, baseline: Baseline, slowed: Sequence[Slow
 
 
 def find_ratio(slowed: Slowed) -> float:
-    """The ratio given, else the one that the folder's own records tell. Raise InputError where they tell of none."""
+    """The ratio given, else the one in the folder's own records. Raise InputError where they have none."""
     if slowed.ratio is not None:
         return slowed.ratio
     record = read_record(slowed.folder).arms.get(Arm.CANDIDATE)

@@ -1,4 +1,4 @@
-"""What a pull request is told of a run: sections of its comment and commit statuses, from the first event to the verdicts."""
+"""What a run reports to its pull request: sections of its comment and commit statuses, from the first event to the verdicts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"
 def report_run(
     reporter: Reporter, payload: Mapping[str, Any], settings: Settings, options: JudgingOptions
 ) -> Iterator[MachineReport]:
-    """Report a run of the pull request workflow by its `workflow_run` event; yield what was said as soon as it was.
+    """Report a run of the pull request workflow by its `workflow_run` event; yield each report as soon as it was made.
 
     What a run measured is judged by what GitHub says that it did. Whether the label is still there, or the pull request has
     become a draft meanwhile, changes nothing of that.

@@ -99,7 +99,7 @@ def read_fields(path: Path) -> dict[str, Any]:
 
 
 def count_malformed(raw: bytes, form: str) -> int | None:
-    """How many answers of one JSONL line are not of the `form`, a regular expression; None where the line tells no texts."""
+    """How many answers of one JSONL line are not of the `form`, a regular expression; None where the line holds no texts."""
     try:
         texts = _load(raw, "window").get("generated_texts")
     except EvidenceError:

@@ -131,7 +131,7 @@ def _shorten(values: list[Any]) -> str:
 
 
 def _list_unread(base: Resolution, candidate: Resolution) -> Iterator[Unread]:
-    """What one arm could not read or did not tell; cases that share it stand together."""
+    """What one arm could not read or did not report; cases that share it are one entry."""
     answered = list_answered(base, candidate)
     for arm, other, name in ((base, candidate, Arm.BASE), (candidate, base, Arm.CANDIDATE)):
         found: dict[tuple[UnreadKind, str, str], list[Case]] = defaultdict(list)

@@ -133,16 +133,16 @@ class UnreadKind(Enum):
     """Why a part of what an arm resolves to cannot be compared."""
 
     NO_ANSWER = auto()
-    """The arm says nothing at all."""
+    """The arm gives no answer at all."""
     UNREADABLE = auto()
     """Something went wrong while the part was read, which `why` tells in the words of the arm's environment."""
     UNTOLD = auto()
-    """Only the other arm tells it."""
+    """Only the other arm reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What one arm could not read or did not tell: a part of it, or all where `part` is empty, and where."""
+    """What one arm could not read or did not report: a part of it, or all where `part` is empty, and where."""
 
     arm: Arm
     kind: UnreadKind

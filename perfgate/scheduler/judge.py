@@ -105,7 +105,7 @@ def subtract(base: Runs, candidate: Runs) -> list[float]:
 
 
 def _list_gaps(key: str, rule: CostRule, base: HostWork, candidate: HostWork) -> Iterator[CostGap]:
-    """Why nothing can be said of a key: it is missing, its windows are others, or they do not agree with each other."""
+    """Why a key cannot be compared: it is missing, the windows differ in number, or they do not agree with each other."""
     for arm in (base, candidate):
         if not any(arm.runs.get(key, ())):
             yield CostGap(key=key, kind=GapKind.MISSING, arm=arm.name)

@@ -89,7 +89,7 @@ def _say_meaning(view: View) -> str:
 
 
 def _pick_reasons(view: View) -> tuple[str, ...]:
-    """What the sentence and the picture do not say: what an open session waits for."""
+    """The reasons below the figure: what an undecided session waits for."""
     return view.reasons if view.headline.outcome is Outcome.INCONCLUSIVE else ()
 
 

@@ -29,7 +29,7 @@ STEP_METRICS = ("median_itl_ms", "mean_itl_ms", "mean_tpot_ms")
 
 LITTLE, MOST, TOO_MUCH = 0.2, 0.8, 1.25
 """Shares of the loss below which the parts explain little, above which they explain it, and above which the profiled steps
-were other steps than the measured ones: one small window of each arm tells no finer."""
+were other steps than the measured ones: one small window of each arm has no finer resolution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ def read_settled(folder: Path) -> tuple[frozenset[Key], Progressed]:
 
 
 def read_key(event: Mapping[str, Any]) -> Key:
-    """The cell that an event of the log speaks of."""
+    """The cell that an event of the log is about."""
     return (int(read_number(event, "round")), str(event.get("server")), str(event.get("load")))
 
 
