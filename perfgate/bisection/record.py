@@ -14,7 +14,7 @@ import orjson
 
 from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules
 from perfgate.errors import EvidenceError
-from perfgate.results.resumption import require_equal
+from perfgate.results.folders import require_equal
 from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, read_lines, write_atomically
 from perfgate.storage.schema import adapt, check_value, parse_any
 

@@ -13,8 +13,7 @@ from perfgate.report.html.layer_sections import LayerReport, build_layer_section
 from perfgate.report.html.matrix_page import build_matrix_page
 from perfgate.report.html.page import Page, render_page
 from perfgate.report.html.session_page import build_session_page
-from perfgate.results.matrix.records import MATRIX_FILE
-from perfgate.results.matrix.results import load_matrix
+from perfgate.results.matrix import MATRIX_FILE, load_matrix
 from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.verdict.cells import judge_cells

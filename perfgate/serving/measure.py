@@ -18,8 +18,8 @@ from perfgate.errors import EngineError, InterruptedRunError, ModelError, Teleme
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
+from perfgate.results.folders import Progressed, read_progressed, require_same
 from perfgate.results.records import SESSION_FILE, SessionRecord, read_record, read_scenario
-from perfgate.results.resumption import Progressed, read_progressed, require_same
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario

@@ -26,10 +26,10 @@ from perfgate.github.settings import load_settings
 from perfgate.readers.bench_serving import read_runs, read_window
 from perfgate.readers.layer_timings import read_timings
 from perfgate.readers.traces import read_traces
+from perfgate.results.folders import read_progressed
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import load_proof
 from perfgate.results.results import load_results
-from perfgate.results.resumption import read_progressed
 from perfgate.runner.settings import load_runner
 from perfgate.scenario.catalog import load_scenario, read_matrix_text
 from perfgate.scenario.matrix import parse_matrix
