@@ -20,6 +20,11 @@ class Kind(StrEnum):
     ACCEPTED = "accepted"
     CHANGED = "changed"
 
+    @property
+    def order(self) -> int:
+        """The place among differences that are shown together: 0 for a loss."""
+        return list(Kind).index(self)
+
 
 class ResolveAnswer(StrEnum):
     """The verdict of a comparison, in its order of weight."""

@@ -25,7 +25,6 @@ ONCE_IN_TWO = 0.5
 PARTS = {"scheduler": "scheduler", "detokenizer": "detokenizer", "tokenizer_manager": "tokenizer manager"}
 UNITS = {"decode_step": "a decode step", "request": "a request"}
 
-_ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
 Runs = tuple[tuple[float, ...], ...]
 
 
@@ -92,7 +91,7 @@ def compare_work(base: HostWork, candidate: HostWork, accepted: Mapping[str, str
     return CostComparison(
         base=base,
         candidate=candidate,
-        differences=tuple(sorted(differences, key=lambda one: _ORDER.index(one.kind))),
+        differences=tuple(sorted(differences, key=lambda one: one.kind.order)),
         unverified=tuple(unverified),
     )
 
