@@ -136,7 +136,7 @@ class RemarkKind(Enum):
     ZERO_ITL = auto()
     """No token came after a first one."""
     FEW_GAPS = auto()
-    """Between tokens there are `found` times where `due` should be: too few to tell anything."""
+    """There are `found` inter-token times where `due` are expected: too few to be evidence."""
     SHARED_EVENT = auto()
     """The same of a few tokens."""
     SPECULATIVE = auto()
@@ -171,7 +171,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One invocation of a load generator, as its own output tells it.
+    """One invocation of a load generator, as its own output reports it.
 
     `values` maps names of `perfgate.metrics.METRICS` to numbers in the unit given there; a metric that the output does not
     carry is absent, never zero. `workload` holds the facts that two runs must share to be comparable. `problems` says why the

@@ -166,7 +166,7 @@ class DamageKind(Enum):
     NO_RESULT = auto()
     """It is no output of a load generator."""
     NO_CHOICES = auto()
-    """It does not tell which experts were chosen."""
+    """The server does not report which experts were chosen."""
     NO_EVENTS = auto()
     """It is the log of events, which is missing although windows were measured."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfgate.gate.baseline_files import load_baseline
+from perfgate.gate.baselines import load_baseline
 from perfgate.stats.moderated import Prior
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from benchmarks.error_rates.recordings import Block, Recording, renumber
 from perfgate.check import judge
 from perfgate.core import Arm, Outcome, Role, Window
 from perfgate.evidence import Session
-from perfgate.gate.baseline_growth import add_responses, build_baseline
+from perfgate.gate.baselines import add_responses, build_baseline
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.looks import LookPlan, decide
 from perfgate.verdict.baselines import Baseline

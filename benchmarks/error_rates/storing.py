@@ -12,7 +12,7 @@ from benchmarks.error_rates.recordings import Recording
 from benchmarks.error_rates.replays import Case, Composer, Shelf
 from benchmarks.history import PLACE
 from perfgate.core import Arm
-from perfgate.gate.baseline_files import find_path
+from perfgate.gate.baselines import find_path
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.baselines import Baseline

@@ -181,7 +181,7 @@ def work(worker: Worker, tasks: deque[Task], memory: DeviceMemory, answers: Queu
 
 def describe_run(reruns: int) -> dict[str, object]:
     """What a file of answers begins with."""
-    from perfgate_moe.timing.card import describe_device
+    from perfgate_moe.timing.survey import describe_device
 
     return {"about": {**describe_device(), "commit": find_commit(), "reruns": reruns, "command": shlex.join(sys.argv)}}
 

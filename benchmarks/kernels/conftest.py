@@ -30,6 +30,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """What the verdict must know of the machine, beside what pytest-benchmark says of its CPU."""
-    from perfgate_moe.timing.card import describe_device
+    from perfgate_moe.timing.survey import describe_device
 
     machine_info["perfgate"] = describe_device() | {name: config.getoption(name) for name in ("base", "candidate")}

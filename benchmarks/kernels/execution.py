@@ -30,7 +30,7 @@ from perfgate_moe.exam.conformance import CRASHES
 from perfgate_moe.exam.data import build
 from perfgate_moe.exam.implementations import Implementation, find
 from perfgate_moe.layer.problem import Problem
-from perfgate_moe.timing.card import describe_device
+from perfgate_moe.timing.survey import describe_device
 
 VARIANTS = ("triton", "triton-slots", "triton-direct", "triton-owner", "triton-atomic32")
 BATCH_INVARIANT = {"triton-owner"}

@@ -29,9 +29,9 @@ from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Pr
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_to
 from perfgate_moe.timing import search
-from perfgate_moe.timing.card import read_state
 from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
 from perfgate_moe.timing.shapes import LAYERS, SHAPES, problems, weight_sets
+from perfgate_moe.timing.survey import read_state
 from perfgate_moe.timing.timing import capture, interleave, profile_us, ratio_interval
 from perfgate_moe.timing.tuner import UNLIMITED, VLLM, Budget, find_plan, name_weights, read_weights, runner
 

@@ -41,7 +41,7 @@ quantised=(
 
 # Every allocation is one of its own, so that a step over its end is seen.
 export PYTORCH_NO_CUDA_MEMORY_CACHING=1 PYTHONUNBUFFERED=1
-versions=$("$python" -c 'from perfgate_moe.timing.card import describe_device; print(describe_device())')
+versions=$("$python" -c 'from perfgate_moe.timing.survey import describe_device; print(describe_device())')
 versions+=$'\n'"$("$sanitizer" --version | tail -n 1)"
 versions+=$'\n'"commit $(git -C "$(dirname "$0")" rev-parse HEAD 2> /dev/null || echo unknown)"
 

@@ -24,9 +24,9 @@ from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer.problem import Problem
 from perfgate_moe.layer.reference import oracle
-from perfgate_moe.timing.card import read_state
 from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
 from perfgate_moe.timing.shapes import LAYERS, find_shape, problems, weight_sets
+from perfgate_moe.timing.survey import read_state
 from perfgate_moe.timing.timing import Clock, LayerFunction, Replayable, count_replays, record
 
 # SGLang warns on import; that is no failure of a layer.

@@ -19,7 +19,7 @@ from perfgate.engines.sglang import SGLANG
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.ask import ask_arms
 from perfgate.resolution.table import GPUS, MODELS
-from perfgate.results.raw.raw_files import list_raw, read_raw
+from perfgate.results.raw.pack import list_raw, read_raw
 from perfgate.results.server_info import load_infos
 
 SESSION = "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-1"

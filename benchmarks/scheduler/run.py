@@ -31,9 +31,8 @@ from typing import Any
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.values import Kind
 from perfgate.scheduler.ask import WindowLine, count_instructions, drive, find_valgrind, gather, prepare
-from perfgate.scheduler.judge import compare_work, subtract
+from perfgate.scheduler.judge import RULES, compare_work, subtract
 from perfgate.scheduler.report import describe_gap
-from perfgate.scheduler.rules import RULES
 from perfgate.scheduler.values import CostComparison, HostWork
 from perfgate.stats.binomial import bound_rate
 

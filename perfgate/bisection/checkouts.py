@@ -12,8 +12,7 @@ from perfgate.bisection.guard import Guard, read_last
 from perfgate.bisection.repository import SHORT, copy_commit
 from perfgate.bisection.trial import CommitError
 from perfgate.errors import InputError, RunnerError
-from perfgate.serving.engine.environments import build_arm
-from perfgate.serving.engine.trees import PACKAGES, find_package
+from perfgate.serving.engine.environments import PACKAGES, build_arm, find_package
 
 BUILD_TIMEOUT_S = 7200.0
 

@@ -43,7 +43,7 @@ class CommandBench:
     timeout_s: float
 
     def measure(self, trial: Trial) -> TrialResult:
-        """Run all blocks. Raise VoidError when a run fails, CommitError when it says that it always will."""
+        """Run all blocks. Raise VoidError when a run fails, CommitError when it ends with SKIP."""
         trial.folder.mkdir(parents=True, exist_ok=True)
         differences = tuple(self._run_block(trial, block) for block in range(trial.blocks))
         reading = CommitReading(differences=differences, margin_log=self.margin_log, higher=self.higher)

@@ -1,4 +1,4 @@
-"""The search as a loop: read the journal, make ready and measure what tells most, write it down, again."""
+"""The search as a loop: read the journal, measure the most informative commit next, append the result, repeat."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class SearchLoop:
             self._take(step, search)
 
     def replay(self) -> Search:
-        """What the journal says; a build whose files were removed is no build."""
+        """The state of the search by its journal; a build whose files were removed does not count."""
         search = self.record.replay(len(self.line.commits), self.rules)
         there = frozenset(place for place in search.built if self.checkouts.has(self.line.find(place).sha))
         return replace(search, built=there)
 
     def _take(self, step: Step, search: Search) -> None:
-        """Make both commits ready, then measure; whatever fails is written down and the search goes on without it."""
+        """Build both commits, then measure; a failure goes into the journal, and the search continues without it."""
         for place in dict.fromkeys((GOOD, step.place)):
             if place not in search.built and not self._make(place):
                 return

@@ -1,4 +1,4 @@
-"""Where in a line of versions did a loss of unknown size come in, as far as noisy differences tell, and where to look next.
+"""Locate a loss of unknown size in a line of versions from noisy differences, and choose where to measure next.
 
 Places are numbered from 1 along the line; place 0 is the version that all others are compared with. If the loss came in at
 place i, a block at place j has a mean difference of zero for j < i and of the loss for j >= i. Blocks are normal around it,
@@ -176,7 +176,7 @@ def _find_misfit(whole: _Sums, tail: _Sums, prior: Prior) -> float:
 
 
 def measure_information(suspicions: Sequence[float], separation: float) -> Floats:
-    """Bits that one normal answer tells of each yes that is likely by `suspicions`, its means `separation` deviations apart.
+    """Bits that one normal answer gives on each yes-no question of probability `suspicions`, means `separation` sd apart.
 
     The mutual information of question and answer: Lindley, "On a measure of the information provided by an experiment",
     Annals of Mathematical Statistics 27 (1956). Asking where it is largest is what lowers the expected entropy fastest, and no
@@ -200,7 +200,7 @@ def _list_nodes() -> Floats:
 
 
 def choose(belief: Belief, options: Iterable[Option]) -> tuple[Option, float] | None:
-    """Take the option that tells most per minute, and what it tells in bits; None where none tells anything."""
+    """The option with the most bits per minute, and its bits; None where no option gives any."""
     gains: dict[int, Floats] = {}
     found: tuple[Option, float] | None = None
     rate = 0.0

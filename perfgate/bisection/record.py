@@ -14,7 +14,7 @@ import orjson
 
 from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules
 from perfgate.errors import EvidenceError
-from perfgate.results.resumption import require_equal
+from perfgate.results.folders import require_equal
 from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, read_lines, write_atomically
 from perfgate.storage.schema import adapt, check_value, parse_any
 
@@ -50,7 +50,7 @@ class Record:
         self._lines.append(line)
 
     def replay(self, places: int, rules: SearchRules) -> Search:
-        """The search that the lines tell. Raise EvidenceError naming the line that is wrong."""
+        """Rebuild the search from its lines. Raise EvidenceError naming the line that is wrong."""
         lines = [_check(line, self._path, number, places) for number, line in enumerate(self._lines, start=1)]
         voids: dict[int, tuple[str, ...]] = {}
         for line in _pick(lines, "void"):

@@ -1,4 +1,4 @@
-"""The commits between GOOD and BAD, as git tells them, and copies of the repository at one of them."""
+"""The commits between GOOD and BAD, as git lists them, and copies of the repository at one of them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _explain_side_line(repo: Path, good: Commit, bad: Commit, line: Sequence[str
 
 
 def _ask(folder: Path, *arguments: str) -> str:
-    """What git says. Raise InputError with its last word when it refuses."""
+    """The output of git. Raise InputError with its last line when it fails."""
     return _GIT.call(_write(folder, arguments), name=_name(folder, arguments)).text.strip()
 
 

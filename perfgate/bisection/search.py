@@ -146,7 +146,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to measure next: so many blocks of the commit at `place` against GOOD, expected to tell so many bits."""
+    """What to measure next: so many blocks of the commit at `place` against GOOD, expected to give so many bits."""
 
     place: int
     blocks: int

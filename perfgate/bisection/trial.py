@@ -1,4 +1,4 @@
-"""One measurement of a commit against GOOD: what it returns, and the ways in which there is none."""
+"""One measurement of a commit against GOOD: its result, and the errors where there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CommitError(PerfgateError):
 
 
 class VoidError(PerfgateError):
-    """A measurement that says nothing: a run that failed, a disturbed machine. It may be made again."""
+    """A measurement without a usable result: a run that failed, a disturbed machine. It may be repeated."""
 
     exit_code = 3
 
@@ -38,7 +38,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """What was measured, by metric, and the minutes that it says it took; 0 where it does not say."""
+    """What was measured, by metric, and the minutes that it reports; 0 where it reports none."""
 
     metrics: Mapping[str, CommitReading]
     minutes: float = 0.0
@@ -48,7 +48,7 @@ class CommitBench(Protocol):
     """Something that can measure a commit."""
 
     def measure(self, trial: Trial) -> TrialResult:
-        """Measure. Raise VoidError when this says nothing, CommitError when this commit never will."""
+        """Measure. Raise VoidError when the result is unusable, CommitError when every result of this commit would be."""
 
 
 class PlaceStore(Protocol):

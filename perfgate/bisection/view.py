@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.bisection.record import Record
-from perfgate.bisection.repository import Commit, Line
+from perfgate.bisection.repository import Line
 from perfgate.bisection.search import Answer, Ending, Search, compare_ends, pick_metric
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
@@ -65,7 +65,7 @@ def describe(found: Found) -> dict[str, Any]:
         "meaning": name_meaning(answer.ending, "commit" if found.repo else "package"),
         "reason": answer.reason,
         "culprit": culprit.sha if culprit else None,
-        "command": _write_show(found.repo, culprit) if culprit and found.repo else None,
+        "command": shlex.join(["git", "-C", str(found.repo), "show", culprit.sha]) if culprit and found.repo else None,
         "confidence": search.rules.confidence,
         "credible": [found.line.find(place).sha for place in answer.credible],
         "no_fault": answer.belief.none if answer.belief else None,
@@ -178,7 +178,3 @@ def _tell_cost(facts: dict[str, Any]) -> str:
         f"{facts['minutes']:.1f} of {facts['budget_minutes']:g} GPU-minutes: {facts['measurements']} measurements, "
         f"{facts['blocks']} blocks, {facts['builds']} builds"
     )
-
-
-def _write_show(repo: Path, culprit: Commit) -> str:
-    return shlex.join(["git", "-C", str(repo), "show", culprit.sha])

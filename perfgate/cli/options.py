@@ -14,13 +14,13 @@ from perfgate.cli.output import FILE
 from perfgate.cli.sections import add_options, arm_option, folder_option, judging_option, proof_option
 from perfgate.core import Arm
 from perfgate.errors import InputError
-from perfgate.results.recent import RESULTS, find_cut_off
+from perfgate.results.folders import RESULTS, find_cut_off
 from perfgate.results.records import load_proof
 from perfgate.scenario.catalog import list_scenarios, read_scenario_text
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario, parse_scenario, replace_looks
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
-from perfgate.serving.engine.trees import ready_python
+from perfgate.serving.engine.environments import ready_python
 from perfgate.serving.measure import name_folder
 from perfgate.storage.state import find_state_dir
 

@@ -13,7 +13,7 @@ from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.engines.table import ENGINES
 from perfgate.errors import CalibrationError
 from perfgate.evidence import Session
-from perfgate.gate.baseline_growth import add_responses, build_baseline
+from perfgate.gate.baselines import add_responses, build_baseline
 from perfgate.gate.recorded_sessions import BUSY_SHARE, measure_busy, read_recorded
 from perfgate.metrics import METRICS
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
@@ -134,7 +134,7 @@ def choose_injection(effect: float, scenario: Scenario, step_ms: float) -> str:
 
 
 def read_step_ms(folder: Path) -> float:
-    """How long a decode step takes at the base: its windows' median ITL. CalibrationError where no window tells."""
+    """How long a decode step takes at the base: its windows' median ITL. CalibrationError where no window has one."""
     step_ms = find_step_ms(load_results(folder)[1])
     if step_ms is None:
         raise CalibrationError(f"{folder}: nothing is stored, no window of the base has a {STEP}; measure longer")
@@ -142,7 +142,7 @@ def read_step_ms(folder: Path) -> float:
 
 
 def find_step_ms(session: Session) -> float | None:
-    """The same of a session that was read already; None where no window tells."""
+    """The same of a session that was read already; None where no window has one."""
     base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
     steps_ms = [values[STEP] for values in base if STEP in values]
     return median(steps_ms) if steps_ms else None
@@ -212,7 +212,7 @@ def _share_out(injection: Injection | None, injected: float, levels: Mapping[str
     """What each metric must move by: as much as a step that was slowed by a share of itself, or by its share of a time.
 
     A time that only steps with a prefill take longer is known of P99 ITL alone, whose intervals hold a prefill. Throughput and
-    the others answer by how often there is one, which no log tells.
+    the others respond by how often there is one, which no log records.
     """
     if injection is None or injection.is_ratio:
         return dict.fromkeys(levels, injected)

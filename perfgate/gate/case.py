@@ -14,7 +14,7 @@ from perfgate.check import Case, judge, needs_more
 from perfgate.core import Arm, Fingerprint, Role
 from perfgate.errors import BaselineError, InputError
 from perfgate.evidence import Session
-from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
+from perfgate.gate.baselines import find_baseline, find_path, save_baseline
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import VERDICT_FILE

@@ -14,9 +14,9 @@ from perfgate.engines.table import ENGINES
 from perfgate.errors import RunnerError, ServerError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
+from perfgate.results.folders import read_progressed
 from perfgate.results.profiling.profiles import FRESH, PROFILE_DIR, Profile, load_profiles, read_attribution
 from perfgate.results.records import read_record
-from perfgate.results.resumption import read_progressed
 from perfgate.results.writer import ResultWriter
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server

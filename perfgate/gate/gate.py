@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Literal
 
 from perfgate.core import Arm, Verdict
-from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
+from perfgate.gate.baselines import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
 from perfgate.gate.reports import write_report
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.report.render import ReportedCase
+from perfgate.results.folders import require_cut_off
 from perfgate.results.records import SESSION_FILE, read_record
-from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec

@@ -7,15 +7,13 @@ from pathlib import Path
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.reports import build_report
-from perfgate.readers.layer_curves import is_survey, read_survey, trace_blocks
-from perfgate.readers.layer_timings import find_timings, read_timings
+from perfgate.readers.layer_timings import find_timings, is_survey, read_survey, read_timings, trace_blocks
 from perfgate.report.html.files import RawData
 from perfgate.report.html.layer_sections import LayerReport, build_layer_sections, build_layers_page
 from perfgate.report.html.matrix_page import build_matrix_page
 from perfgate.report.html.page import Page, render_page
 from perfgate.report.html.session_page import build_session_page
-from perfgate.results.matrix.records import MATRIX_FILE
-from perfgate.results.matrix.results import load_matrix
+from perfgate.results.matrix import MATRIX_FILE, load_matrix
 from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.verdict.cells import judge_cells

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfgate.core import Arm, FactDifference, Fingerprint
 from perfgate.errors import CalibrationError, InputError
 from perfgate.evidence import Session
-from perfgate.gate.baseline_growth import add_responses
+from perfgate.gate.baselines import add_responses
 from perfgate.gate.calibrate import RESPONSE_BLOCKS, build_from_sessions, find_injected, read_responses
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
@@ -87,7 +87,7 @@ def find_responses(scenario: Scenario, baseline: Baseline, slowed: Sequence[Slow
 
 
 def find_ratio(slowed: Slowed) -> float:
-    """The ratio given, else the one that the folder's own records tell. Raise InputError where they tell of none."""
+    """The ratio given, else the one in the folder's own records. Raise InputError where they have none."""
     if slowed.ratio is not None:
         return slowed.ratio
     record = read_record(slowed.folder).arms.get(Arm.CANDIDATE)

@@ -9,8 +9,7 @@ from pathlib import Path
 from perfgate.core import Arm, Fingerprint, Role, Window
 from perfgate.errors import BaselineError, InputError
 from perfgate.evidence import Session
-from perfgate.gate.baseline_files import find_path, load_baseline, save_baseline
-from perfgate.gate.baseline_growth import build_baseline, extend_baseline, pin_anchor
+from perfgate.gate.baselines import build_baseline, extend_baseline, find_path, load_baseline, pin_anchor, save_baseline
 from perfgate.results.readings import FOREIGN_CPU, STOLEN_CPU
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results

@@ -159,7 +159,7 @@ def _name(answer: httpx.Response | None) -> str:
 
 
 def _check(answer: httpx.Response, call: _ApiCall) -> httpx.Response:
-    """Return a good answer; raise for one that says no, in GitHub's words."""
+    """Return a successful answer; raise for any other, with GitHub's message."""
     if answer.is_success:
         return answer
     message = f"{call}: status {answer.status_code}: {_read_message(answer)}"

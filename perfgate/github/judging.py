@@ -11,8 +11,7 @@ from typing import Any
 from perfgate.core import Outcome
 from perfgate.errors import HandoffError
 from perfgate.gate.case import load_case
-from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, summarise_choices
-from perfgate.github.comment.packages import render_packages
+from perfgate.github.comment.changes import NOT_RESOLVED, render_choices, render_packages, summarise_choices
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import ChoicesEntry

@@ -1,4 +1,4 @@
-"""What a step tells its workflow: outputs, the summary page, annotations. Each takes lines, so no value may bring one."""
+"""What a step tells its workflow: outputs, the summary page, annotations. Each is read by lines, so no value may hold two."""
 
 from __future__ import annotations
 

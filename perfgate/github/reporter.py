@@ -1,4 +1,4 @@
-"""How a run speaks: commit statuses first, then the one comment."""
+"""How a run reports: commit statuses first, then the one comment."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Reporter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineReport:
-    """What was said of one machine: its state and, where there is one, the comment's address; or why it was `left` as it is."""
+    """What was reported of one machine: its state and, if any, the comment's address; or why it was `left` as it is."""
 
     hardware: str
     state: str = ""

@@ -1,4 +1,4 @@
-"""What a pull request is told of a run: sections of its comment and commit statuses, from the first event to the verdicts."""
+"""What a run reports to its pull request: sections of its comment and commit statuses, from the first event to the verdicts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 from perfgate.core import Outcome
 from perfgate.errors import GitHubError, HandoffError, InputError
 from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_accepted, list_losses
-from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, write_headline
-from perfgate.github.comment.packages import render_packages
+from perfgate.github.comment.changes import NOT_RESOLVED, render_choices, render_packages, write_headline
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room, find_words
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
@@ -38,7 +37,7 @@ NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"
 def report_run(
     reporter: Reporter, payload: Mapping[str, Any], settings: Settings, options: JudgingOptions
 ) -> Iterator[MachineReport]:
-    """Report a run of the pull request workflow by its `workflow_run` event; yield what was said as soon as it was.
+    """Report a run of the pull request workflow by its `workflow_run` event; yield each report as soon as it was made.
 
     What a run measured is judged by what GitHub says that it did. Whether the label is still there, or the pull request has
     become a draft meanwhile, changes nothing of that.

@@ -25,7 +25,7 @@ _AWAITING = State.AWAITING.sentence[:MAX_DESCRIPTION]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitStatus:
-    """One status of a commit, as it is or as it is to be. `url` is the address of the run that it speaks of."""
+    """One status of a commit, as it is or as it is to be. `url` is the address of the run that it is about."""
 
     context: str
     state: str

@@ -3,7 +3,7 @@
     {store}/{windows|verdicts}/scenario=S/hardware=H/month=YYYY-MM/{session or batch-...}.parquet
     {store}/overrides/{...}.parquet
 
-A session is in the store once its verdict is: windows are written first. A file's name tells what it holds, so two writers
+A session is in the store once its verdict is: windows are written first. A file's name identifies its content, so two writers
 that append one session write the same file, and a writer needs no lock.
 """
 

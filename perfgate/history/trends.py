@@ -14,7 +14,7 @@ from perfgate.errors import InputError
 from perfgate.verdict.differences import hardware_differences, host_differences, software_differences
 
 RECENT = 5
-"""So many of the newest points tell where a series stands today: one of them may be off without moving their median."""
+"""So many of the newest points give the level of a series today: one of them may be off without moving their median."""
 
 UNMARKED_FACTS = (*PACKAGES, "hardware")
 """Facts that are no change of the environment: the engine is what is measured, and other hardware is another series."""

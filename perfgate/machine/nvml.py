@@ -15,7 +15,7 @@ from perfgate.engines.arguments import read_layout
 from perfgate.errors import TelemetryError
 
 # The board's power limit shapes the boost clock of healthy GPUs: an H200 reports it in a third of the samples of any window
-# with prefills, at a median clock that never moves. It is told and voids nothing; where it slows one arm, their clocks differ.
+# with prefills, at a median clock that never moves. It is shown and voids nothing; where it slows one arm, their clocks differ.
 POWER_CAP = 0x04
 HEAT = 0x20 | 0x40
 # A hardware slow-down is heat or power, the bit does not say which; a power brake comes from the power supply.
@@ -37,7 +37,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSample:
-    """What one GPU said at one moment.
+    """What one GPU reported at one moment.
 
     `values` has sm_clock_mhz, memory_clock_mhz, power_w, temperature_c and memory_used_bytes, each only where this GPU can
     tell it. `reasons` are NVML's bits that say why clocks are held back. `pids` computed on it, numbered as NVML numbers them.

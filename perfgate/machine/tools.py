@@ -1,4 +1,4 @@
-"""How a program of others is run to its end: bounded in time, its errors kept, and what went wrong said in one line."""
+"""How an external program is run to its end: bounded in time, its errors kept, a failure reported in one line."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
 from perfgate.readers.printed_table import has_table, parse_tables
 from perfgate.readers.request_details import Details, detail_findings, detail_values, parse_details
 from perfgate.readers.run_checks import NO_LIMIT, as_count, as_number, check_run, read_rate
-from perfgate.results.raw.raw_files import read_raw
+from perfgate.results.raw.pack import read_raw
 from perfgate.storage.bounded import require_few_lists
 
 STREAM = "-"
@@ -99,7 +99,7 @@ def read_fields(path: Path) -> dict[str, Any]:
 
 
 def count_malformed(raw: bytes, form: str) -> int | None:
-    """How many answers of one JSONL line are not of the `form`, a regular expression; None where the line tells no texts."""
+    """How many answers of one JSONL line are not of the `form`, a regular expression; None where the line holds no texts."""
     try:
         texts = _load(raw, "window").get("generated_texts")
     except EvidenceError:

@@ -26,11 +26,11 @@ from perfgate.releases.registry import find_previous, list_versions
 from perfgate.releases.suite import SCENARIO
 from perfgate.report.escape import markdown
 from perfgate.report.words import wording
+from perfgate.results.folders import read_progressed
 from perfgate.results.footprint import read_starts
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.raw.packer import pack_folder
 from perfgate.results.records import EVENTS_FILE, SESSION_FILE, read_record
-from perfgate.results.resumption import read_progressed
 from perfgate.results.server_info import compare_infos, load_infos
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario

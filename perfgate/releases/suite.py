@@ -22,7 +22,7 @@ from perfgate.serving.client import Client
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
-from perfgate.serving.model.generated_model import write_model
+from perfgate.serving.model.location import write_model
 from perfgate.serving.progress import Progress
 from perfgate.storage.journal import read_json, write_atomically
 

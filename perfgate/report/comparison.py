@@ -71,7 +71,7 @@ def _write(comparison: Comparison, escape: Callable[[str], str], draw: Callable[
         yield ""
         yield from (f"{bullet}{escape(line)}" for line in _introduce(group, is_only=len(comparison.groups) == 1))
         if group.judgements:
-            yield f"\n{draw(_tabulate(group))}\n"
+            yield f"\n{draw(Table(header=HEADER, rows=[_row(judgement, group) for judgement in group.judgements]))}\n"
         yield from (f"{bullet}{escape(line)}" for line in _list_caveats(group))
     remedies = [f"what to do: {comparison.outcome.remedies}"] if comparison.outcome.remedies else []
     yield from (f"{bullet}{escape(line)}" for line in (*comparison.reasons[1:], *comparison.warnings, *remedies))
@@ -95,10 +95,6 @@ def _introduce(group: Group, *, is_only: bool) -> Iterator[str]:
         dropped = f", {len(runs.cold)} dropped as cold" if runs.cold else ""
         yield f"{arm}: {len(runs.kept)} runs compared{dropped}"
         yield from (f"cold: {cold.run.source} ({arm}): {cold.figures}" for cold in runs.cold)
-
-
-def _tabulate(group: Group) -> Table:
-    return Table(header=HEADER, rows=[_row(judgement, group) for judgement in group.judgements])
 
 
 def _row(judgement: Judgement, group: Group) -> tuple[str, ...]:

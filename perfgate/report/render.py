@@ -28,7 +28,7 @@ from perfgate.storage.rounding import format_verdict
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\n\n", "\n\n</details>"
-"""What stands around all below a heading where another scenario or machine has more to say."""
+"""The fold around all that stands below a heading, where another scenario or machine is more important."""
 
 ROWS_SHOWN = 5
 """Rows before the folds of a comment: metrics of the one scenario that is open, then headings of others."""

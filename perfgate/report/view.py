@@ -33,7 +33,7 @@ from perfgate.verdict.validity.kernel_proof import describe_proof
 REASONS_SHOWN = 12
 
 UNPROVEN = "they were not built and examined before the windows were measured"
-"""Of the kernels of a session that another job handed over: a proof that is left out shows."""
+"""Shown of the kernels of a session that another job handed over without a proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ from perfgate.resolution.values import (
 )
 from perfgate.storage.rounding import format_interval, format_percent
 
-_ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
 _SHOWN = 6
 _Found = tuple[Case, Any, Any]
 
@@ -38,7 +37,7 @@ def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]
             kind = Kind.CHANGED if not is_lost else Kind.LOST if reason is None else Kind.ACCEPTED
             found[key, kind, reason, _group(key, one, other)].append((case, one, other))
     differences = [_describe(key, kind, reason, rows) for (key, kind, reason, _), rows in found.items()]
-    differences.sort(key=lambda one: (_ORDER.index(one.kind), one.key.startswith(FLAG), one.key, one.base))
+    differences.sort(key=lambda one: (one.kind.order, one.key.startswith(FLAG), one.key, one.base))
     return ArmComparison(
         base=base,
         candidate=candidate,
@@ -131,7 +130,7 @@ def _shorten(values: list[Any]) -> str:
 
 
 def _list_unread(base: Resolution, candidate: Resolution) -> Iterator[Unread]:
-    """What one arm could not read or did not tell; cases that share it stand together."""
+    """What one arm could not read or did not report; cases that share it are one entry."""
     answered = list_answered(base, candidate)
     for arm, other, name in ((base, candidate, Arm.BASE), (candidate, base, Arm.CANDIDATE)):
         found: dict[tuple[UnreadKind, str, str], list[Case]] = defaultdict(list)

@@ -67,7 +67,7 @@ def describe_difference(one: Difference, asked: tuple[Case, ...]) -> str:
 
 
 def describe_unread(one: Unread, comparison: ArmComparison) -> str:
-    """What an arm could not read or did not tell, and of which models and GPUs."""
+    """What an arm could not read or did not report, and for which models and GPUs."""
     answered = list_answered(comparison.base, comparison.candidate)
     return f"{one.arm}: {_UNREAD[one.kind].format(part=one.part, why=one.why)} ({describe_cases(one.cases, answered)})"
 

@@ -1,4 +1,4 @@
-"""When a difference is a loss: one row a key. What has no row here is told and never fails."""
+"""When a difference is a loss: one row a key. What has no row here is reported and never fails."""
 
 from __future__ import annotations
 

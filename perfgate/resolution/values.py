@@ -20,6 +20,11 @@ class Kind(StrEnum):
     ACCEPTED = "accepted"
     CHANGED = "changed"
 
+    @property
+    def order(self) -> int:
+        """The place among differences that are shown together: 0 for a loss."""
+        return list(Kind).index(self)
+
 
 class ResolveAnswer(StrEnum):
     """The verdict of a comparison, in its order of weight."""
@@ -133,16 +138,16 @@ class UnreadKind(Enum):
     """Why a part of what an arm resolves to cannot be compared."""
 
     NO_ANSWER = auto()
-    """The arm says nothing at all."""
+    """The arm gives no answer at all."""
     UNREADABLE = auto()
     """Something went wrong while the part was read, which `why` tells in the words of the arm's environment."""
     UNTOLD = auto()
-    """Only the other arm tells it."""
+    """Only the other arm reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What one arm could not read or did not tell: a part of it, or all where `part` is empty, and where."""
+    """What one arm could not read or did not report: a part of it, or all where `part` is empty, and where."""
 
     arm: Arm
     kind: UnreadKind

@@ -44,7 +44,7 @@ WORDS = frozenset(
         "cpu cuda cuda_ipc lpm fcfs lru lfu layer_first page_first no_buffer extra_buffer sglang_storage",
     )
 ) | {gpu.device.replace(" ", "_") + end for gpu in GPUS.values() for end in ("", "_down")}
-"""Whole words. A choice in any other word is told by the word's digest."""
+"""Whole words. A choice in any other word is shown as the word's digest."""
 
 PACKAGES = frozenset(
     _split(
@@ -60,7 +60,7 @@ PACKAGES = frozenset(
         "nvidia-cuda-runtime nvidia-cuda-runtime-cu12",
     )
 )
-"""Packages that are told by name, normalised: those that the engine requires."""
+"""Packages that are shown by name, normalised: those that the engine requires."""
 
 FLAGS = frozenset(
     _split(
@@ -81,4 +81,4 @@ FLAGS = frozenset(
         "triton_attention_num_kv_splits",
     )
 ) | frozenset(FUSED_FLAGS)
-"""Arguments of the engine that are told by name: those on which speed rests, and those that a release on record changed."""
+"""Arguments of the engine that are shown by name: those on which speed rests, and those that a release on record changed."""

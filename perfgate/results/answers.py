@@ -15,7 +15,7 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Answers, Question
 from perfgate.readers.replies import ReplyError, read_replies
-from perfgate.results.raw.raw_files import find_damage, is_packed, read_raw
+from perfgate.results.raw.pack import find_damage, is_packed, read_raw
 from perfgate.results.words import describe_damage
 from perfgate.storage.bounded import unpack_gzip
 from perfgate.storage.journal import DAMAGED, append_record, read_bytes, read_records, write_packed

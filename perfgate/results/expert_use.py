@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass as checked
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Damage, DamageKind
-from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
+from perfgate.results.raw.pack import find_damage, list_raw, read_raw
 from perfgate.stats.expert_use import (
     NOT_MEASURED,
     ExpertUse,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_fields
 from perfgate.readers.request_details import MS_PER_S, parse_details
-from perfgate.results.raw.raw_files import is_packed, read_raw
+from perfgate.results.raw.pack import is_packed, read_raw
 from perfgate.storage.bounded import require_bounded
 from perfgate.storage.journal import read_bytes
 

@@ -16,7 +16,7 @@ from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
 from perfgate.results.footprint import add_footprint, read_starts
 from perfgate.results.profiling.profiles import read_seen
-from perfgate.results.raw.raw_files import find_damage
+from perfgate.results.raw.pack import find_damage
 from perfgate.results.records import (
     EVENTS_FILE,
     SCENARIO_FILE,

@@ -10,7 +10,7 @@ import orjson
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.results.raw.raw_files import list_raw, read_raw
+from perfgate.results.raw.pack import list_raw, read_raw
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.schema import parse_json
 

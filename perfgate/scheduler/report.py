@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from perfgate.resolution.values import ResolveAnswer
 from perfgate.results.profiling.host_counts import HostCount, HostPart
-from perfgate.scheduler.rules import PARTS, RULES, UNITS
+from perfgate.scheduler.judge import PARTS, RULES, UNITS
 from perfgate.scheduler.values import CostComparison, CostDifference, CostGap, GapKind, HostWork
 from perfgate.storage.rounding import format_percent
 

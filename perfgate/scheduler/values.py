@@ -11,7 +11,7 @@ from perfgate.resolution.values import FactComparison, Kind
 
 
 class GapKind(Enum):
-    """Why nothing can be said of a key."""
+    """Why a key cannot be compared."""
 
     MISSING = auto()
     """An arm has no reading of it."""

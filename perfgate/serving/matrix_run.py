@@ -14,7 +14,8 @@ from perfgate.errors import ClientError, InterruptedRunError, ServerError, Telem
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.matrix.records import (
+from perfgate.results.folders import Progressed, require_same
+from perfgate.results.matrix import (
     MATRIX_FILE,
     MATRIX_LAYOUT,
     Key,
@@ -23,7 +24,6 @@ from perfgate.results.matrix.records import (
     read_matrix_record,
     read_settled,
 )
-from perfgate.results.resumption import Progressed, require_same
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.matrix import Matrix
 from perfgate.serving.client import Client, verify_dataset

@@ -18,8 +18,8 @@ from perfgate.errors import EngineError, InterruptedRunError, ModelError, Teleme
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
+from perfgate.results.folders import Progressed, read_progressed, require_same
 from perfgate.results.records import SESSION_FILE, SessionRecord, read_record, read_scenario
-from perfgate.results.resumption import Progressed, read_progressed, require_same
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
@@ -84,7 +84,7 @@ def measure(request: Request, progress: Progress) -> None:
     session that has ended is left as it is.
     """
     verify_files(request.scenario)
-    model = prepare_model(request, progress)
+    model = locate_model(request.scenario.model, request.model, progress)
     record = build_record(request, model)
     require_apart(record.arms, inherit())
     require_memory(request.scenario, read_config(model), record.arms)
@@ -212,11 +212,6 @@ def build_plan(request: Request, model: Path) -> Plan:
         is_profiled=request.is_profiled,
         gsm8k=rules.gsm8k if "gsm8k" in rules.list_checks(request.purpose) else None,
     )
-
-
-def prepare_model(request: Request, progress: Progress) -> Path:
-    """Return the folder of the request's model."""
-    return locate_model(request.scenario.model, request.model, progress)
 
 
 def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:

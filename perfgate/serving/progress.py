@@ -13,20 +13,20 @@ from rich.markup import escape
 
 
 class Progress(Protocol):
-    """Something that can be told what is going on."""
+    """A receiver of progress messages."""
 
     def step(self, text: str) -> None:
         """Something was begun or finished: one line that stays."""
 
     def wait(self, text: str) -> None:
-        """Something goes on: a line that may be overwritten."""
+        """A wait continues: a line that may be overwritten."""
 
 
 class PlainProgress:
     """One line a step with the elapsed time, and a sign of life each `interval_s`: made for CI logs and pipes."""
 
     def __init__(self, stream: TextIO | None = None, interval_s: float = 10.0) -> None:
-        """Write to `stream`, standard error unless told."""
+        """Write to `stream`, standard error by default."""
         self._stream = stream or sys.stderr
         self._interval_s = interval_s
         self._begun = self._last = time.monotonic()

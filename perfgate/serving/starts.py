@@ -51,7 +51,7 @@ class Start:
 
     @property
     def watched(self) -> list[Watched]:
-        """What each window told, and what was seen while it ran."""
+        """The result of each window, and what was observed while it ran."""
         return [(window.run, window.telemetry) for window in self.windows]
 
     def find_flaw(self, rules: WindowRules) -> Flaw | None:
@@ -158,7 +158,7 @@ class StartDriver:
             self.measure(start, client, Role.WARMUP)
 
     def measure_again(self, start: Start, client: Client) -> None:
-        """Measure once more what stalled or held other work; all of it is kept and told.
+        """Measure once more what stalled or held other work; all of it is kept and reported.
 
         Raise ServerError where a start does other work again and again.
         """
@@ -180,7 +180,7 @@ class StartDriver:
         self.progress.step(f"  {start.name} window {index} {flaw.description}: one more is measured, both are kept")
 
     def measure(self, start: Start, client: Client, role: Role) -> None:
-        """One window: take it, store it, tell of it."""
+        """One window: measure it, store it, report it."""
         load, index = start.scenario.load, len(start.windows)
         self.progress.wait(f"{start.name} window {index} ({role.value}): {load.num_prompts} requests")
         place = {**start.place, "index": index, "role": role}

@@ -106,7 +106,7 @@ def explain_error(error: ClientError, server: Server, known: int) -> ClientError
 
 
 def describe_run(name: str, role: str, run: Run, taken: Taken) -> str:
-    """Say in one line what a window told, and what its server did besides serving."""
+    """Summarise in one line the result of a window, and what its server did besides serving."""
     work = f", {taken.other_work}" if taken.other_work else ""
     throughput, p99 = (run.values.get(metric, float("nan")) for metric in ("output_tok_per_s", "p99_itl_ms"))
     return f"  {name:9} {role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms   ({taken.wall_s:.1f} s){work}"

@@ -97,7 +97,7 @@ class SeriesFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesDecision:
-    """What the rule says: after how many blocks (`look`; 0 when none was reached), and of each series."""
+    """The decision of the rule: after how many blocks (`look`; 0 when none was reached), and of each series."""
 
     outcome: Outcome
     look: int

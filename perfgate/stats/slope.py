@@ -7,7 +7,7 @@ from itertools import combinations
 from statistics import median
 
 PER_REQUESTS = 10_000
-"""In so many requests a growth is said."""
+"""The number of requests that a growth is stated over."""
 
 
 def find_slope(points: Sequence[tuple[float, float]]) -> float:
@@ -23,7 +23,7 @@ def find_growth(points: Sequence[tuple[float, float]]) -> float:
     """Return the growth over points (requests served, value above zero) of one start, as a factor in PER_REQUESTS requests.
 
     A gain of the share g of the median value is 1 + g, a loss is 1 / (1 + g): it is above zero, and equal slopes up and down
-    are equally far from 1. It is the pace of the start; that the pace would last is not said. Requests are counted and not
+    are equally far from 1. It is the pace of the start, not a forecast. Requests are counted and not
     hours: both arms serve the same ones, however long a slower arm takes for them, or rests while the other is measured.
     """
     slope = find_slope(points)

@@ -1,4 +1,4 @@
-"""What the slow end of many latencies says, as numbers that one window can carry."""
+"""The slow end of many latencies in single numbers: expected shortfall and a steady quantile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON of our own, checked: what is read is what the type says, or one line that names the file, the field and what to do."""
+"""JSON of our own, checked against a type: what is wrong is one line that names the file, the field and what to do."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from perfgate.core import Fingerprint
 from perfgate.errors import BaselineError
 from perfgate.metrics import METRICS
 from perfgate.readers.run_checks import LEAST, MOST
-from perfgate.stats.components import Component
 from perfgate.storage.rounding import round_floats
 from perfgate.storage.schema import parse_json
 from perfgate.verdict.noise import Anchor, NoiseModel, Response, StoredStart
@@ -163,17 +162,13 @@ def derive(noise: NoiseModel) -> dict[str, Any]:
     return {
         "log_mean": noise.log_mean,
         "sessions": noise.sessions,
-        "components": {level: _describe_component(part) for level, part in noise.components.by_level()},
+        "components": {level: {"sd": part.variance**0.5, "df": part.df} for level, part in noise.components.by_level()},
         "s0": noise.block_variance**0.5,
         "aa_blocks": noise.blocks,
         "window_spread": noise.spread**0.5,
         "quantiles": dict(zip(("p05", "p50", "p95"), noise.quantiles, strict=True)),
         "noise_band_percent": None if noise.band is None else 100 * noise.band,
     }
-
-
-def _describe_component(component: Component) -> dict[str, float]:
-    return {"sd": component.variance**0.5, "df": component.df}
 
 
 def compute_checksum(content: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from perfgate.verdict.validity.pairing import group_starts
 from perfgate.verdict.validity.structure import AdmissionLimits
 
 NEEDED = ("output_tok_per_s",)
-"""What each window of a cell must tell."""
+"""What each window of a cell must hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Counters: what a session counts that needs no statistics, and from which loss each fails a change.
 
-One table, a row a counter. Equal arms tell equal numbers, so any difference is told, and one beyond the row's size is a
-loss; what scatters in the base itself is told and not judged. A row is left out where a scenario cannot move it.
+One table, a row a counter. Equal arms give equal numbers, so any difference is reported, and one beyond the row's size is a
+loss; what scatters in the base itself is reported and not judged. A row is left out where a scenario cannot move it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def find_change(base: float, candidate: float) -> float:
 
 
 def count_blocks(blocks: Sequence[Block], scenario: Scenario) -> tuple[Count, ...]:
-    """Judge each counter that the windows of `blocks` tell; one that neither arm tells in all its windows is left out."""
+    """Judge each counter in the windows of `blocks`; one that neither arm has in all its windows is left out."""
     found = (_count(counter, blocks) for counter in list_counters(scenario))
     return tuple(count for count in found if count is not None)
 
@@ -152,7 +152,7 @@ def _count(counter: Counter, blocks: Sequence[Block]) -> Count | None:
 
 
 def _read(counter: Counter, windows: Iterable[Window]) -> list[float]:
-    """The readings of an arm, or nothing where one of its windows tells none."""
+    """The readings of an arm, or nothing where one of its windows has none."""
     found = [window.telemetry.get(counter.name) for window in windows]
     return [] if None in found else [reading for reading in found if reading is not None]
 

@@ -1,4 +1,4 @@
-"""What two fingerprints differ in: which facts count, and how a difference is said."""
+"""What two fingerprints differ in: which facts count, and how a difference is worded."""
 
 from __future__ import annotations
 

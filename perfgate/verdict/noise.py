@@ -86,7 +86,7 @@ class NoiseModel:
 
     @cached_property
     def sessions(self) -> int:
-        """How many sessions tell today's level."""
+        """How many sessions define today's level."""
         return len(self._sessions)
 
     @cached_property

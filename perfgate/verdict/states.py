@@ -21,7 +21,7 @@ from perfgate.verdict.series import MetricSeries, read_blocks
 from perfgate.verdict.validity.pairing import measure_window_variance
 
 MAX_P_VALUE = 0.01
-"""The chance of each kind of words where nothing is to be told, over all gating metrics together."""
+"""The chance of each kind of false remark, over all gating metrics together."""
 
 MIN_SHIFT_BLOCKS = 3
 ROUNDING_VARIANCE = 1e-20

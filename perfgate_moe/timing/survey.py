@@ -1,13 +1,16 @@
-"""Time implementations of a layer beside one another on this machine, with the least time that it allows."""
+"""Time implementations of a layer beside one another on this machine, with what it is and the least time that it allows."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import Tensor
 
+from perfgate_moe import __version__
 from perfgate_moe.errors import MoeError, MoeInputError
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
@@ -19,7 +22,43 @@ from perfgate_moe.timing.roofline import floor_us, measure_ceilings
 from perfgate_moe.timing.shapes import LAYERS, problems, weight_sets
 from perfgate_moe.timing.timing import interleave, record
 
+STATE_FIELDS = (
+    "name",
+    "driver_version",
+    "clocks.sm",
+    "clocks.mem",
+    "power.draw",
+    "temperature.gpu",
+    "clocks_event_reasons.active",
+)
+PACKAGES = ("torch", "triton", "sglang")
 ROUNDS = 10
+
+
+def describe_device() -> dict[str, str]:
+    """Device and versions, which must agree between runs that are judged together."""
+    has_gpu = torch.cuda.is_available()
+    device = str(torch.cuda.get_device_name()) if has_gpu else "cpu"
+    driver = {"driver": read_state().get("driver_version", "unknown")} if has_gpu else {}
+    return {"device": device, "perfgate": __version__, **{name: find_version(name) for name in PACKAGES}, **driver}
+
+
+def find_version(distribution: str) -> str:
+    """The installed version, or `absent`."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def read_state() -> dict[str, str]:
+    """Clocks, power, temperature and throttle reasons as nvidia-smi tells them; empty without a GPU."""
+    argv = ["nvidia-smi", f"--query-gpu={','.join(STATE_FIELDS)}", "--format=csv,noheader", "--id=0"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return dict(zip(STATE_FIELDS, done.stdout.strip().split(", "), strict=False)) if done.returncode == 0 else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 from perfgate.cli import main
 from perfgate.cli.keeping.baseline import describe
 from perfgate.core import Arm, Fingerprint
-from perfgate.gate.baseline_files import find_path, load_baseline
+from perfgate.gate.baselines import find_path, load_baseline
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_baseline, make_scenario, make_session, slow_both, write_folder
 
 SCENARIO = make_scenario()

@@ -54,7 +54,7 @@ def short_scenario(small_scenario, tmp_path_factory):
 @pytest.fixture(scope="session")
 def stored_noise(short_scenario, tmp_path_factory):
     """A machine state whose noise was stored before. A calibration beside other work would store that work as noise."""
-    from perfgate.gate.baseline_files import find_path, save_baseline
+    from perfgate.gate.baselines import find_path, save_baseline
     from perfgate.machine.fingerprint import read_fingerprint
     from perfgate.scenario.schema import parse_scenario
 

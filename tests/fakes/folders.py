@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from perfgate.core import Arm
-from perfgate.results.matrix.records import MATRIX_LAYOUT, MatrixRecord
+from perfgate.results.matrix import MATRIX_LAYOUT, MatrixRecord
 from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.results.readings import READINGS
 from perfgate.results.records import ArmRecord

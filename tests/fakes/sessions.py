@@ -12,7 +12,7 @@ from pathlib import Path
 from perfgate import __version__
 from perfgate.core import Arm, Fingerprint, Role, Run, Window
 from perfgate.evidence import Session
-from perfgate.gate.baseline_growth import build_baseline
+from perfgate.gate.baselines import build_baseline
 from perfgate.metrics import METRICS
 from perfgate.results.records import ArmRecord, SessionRecord
 from perfgate.results.writer import ResultWriter

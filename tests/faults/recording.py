@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfgate.gate.case import KEPT
-from perfgate.results.raw.pack import PACK_FILE
-from perfgate.results.raw.raw_files import read_raw
+from perfgate.results.raw.pack import PACK_FILE, read_raw
 from tests.fakes.recorded import ROOT, ROUTED
 
 BASELINES = ROOT / "perfgate" / "baselines"

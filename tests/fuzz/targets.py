@@ -18,7 +18,7 @@ import orjson
 
 from perfgate.check import judge
 from perfgate.errors import PerfgateError
-from perfgate.gate.baseline_files import verify_baseline
+from perfgate.gate.baselines import verify_baseline
 from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import unpack_folder
@@ -26,10 +26,10 @@ from perfgate.github.settings import load_settings
 from perfgate.readers.bench_serving import read_runs, read_window
 from perfgate.readers.layer_timings import read_timings
 from perfgate.readers.traces import read_traces
+from perfgate.results.folders import read_progressed
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import load_proof
 from perfgate.results.results import load_results
-from perfgate.results.resumption import read_progressed
 from perfgate.runner.settings import load_runner
 from perfgate.scenario.catalog import load_scenario, read_matrix_text
 from perfgate.scenario.matrix import parse_matrix

@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Fingerprint
-from perfgate.gate.baseline_files import find_path, save_baseline
+from perfgate.gate.baselines import find_path, save_baseline
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()

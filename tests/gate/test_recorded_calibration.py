@@ -13,7 +13,7 @@ from benchmarks.h200.serving.routed_noise import H100
 from perfgate.cli import main
 from perfgate.core import Fingerprint
 from perfgate.errors import InputError
-from perfgate.gate.baseline_files import find_path, load_baseline
+from perfgate.gate.baselines import find_path, load_baseline
 from perfgate.gate.recorded_calibration import Slowed, parse_slowed
 from perfgate.gate.recorded_sessions import measure_busy
 from perfgate.storage.state import SHIPPED_BASELINES

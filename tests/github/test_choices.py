@@ -11,7 +11,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.errors import EvidenceError, HandoffError
-from perfgate.github.comment.choices import render_choices, summarise_choices, write_headline
+from perfgate.github.comment.changes import render_choices, summarise_choices, write_headline
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.choices import MAX_BYTES, ChoicesEntry, pack_choices, parse_choices
 from perfgate.github.handoff.handoff import parse_handoff

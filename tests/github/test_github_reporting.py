@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from perfgate.errors import InputError
-from perfgate.gate.baseline_files import load_baseline
+from perfgate.gate.baselines import load_baseline
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.comment.sections import parse, render

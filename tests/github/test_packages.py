@@ -11,7 +11,7 @@ from perfgate.bisection.locks import list_bumps, read_pair
 from perfgate.bisection.packages import read_bumps
 from perfgate.bisection.search import Ending
 from perfgate.errors import EvidenceError, HandoffError
-from perfgate.github.comment.packages import render_packages
+from perfgate.github.comment.changes import render_packages
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packages import MAX_PACKAGES, PackageEntry, PackageSearch, PackagesEntry, pack_packages
 from perfgate.scenario.selection import read_table

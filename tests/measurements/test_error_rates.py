@@ -39,7 +39,7 @@ from benchmarks.history import HOMES
 from benchmarks.verdict.record import as_rate
 from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.errors import InputError
-from perfgate.gate.baseline_files import find_path, load_baseline
+from perfgate.gate.baselines import find_path, load_baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series

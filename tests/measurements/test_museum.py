@@ -31,7 +31,7 @@ from perfgate.errors import InputError
 from perfgate.gate.reports import write_report
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
-from perfgate.serving.engine.trees import find_package
+from perfgate.serving.engine.environments import find_package
 
 ROOT = Path(__file__).parents[2]
 ROUTED = ROOT / "benchmarks/h200/serving/routed"

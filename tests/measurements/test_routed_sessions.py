@@ -23,7 +23,7 @@ from benchmarks.h200.serving.routed_noise import (
 )
 from perfgate.core import Arm, Outcome, Role
 from perfgate.gate.case import load_case
-from perfgate.results.raw.raw_files import read_raw
+from perfgate.results.raw.pack import read_raw
 from perfgate.storage.state import SHIPPED_BASELINES
 from tests.fakes.recorded import bring_back
 from tests.fakes.sessions import make_scenario, make_session

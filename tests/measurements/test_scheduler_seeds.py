@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks.scheduler.run import RESULTS, SEEDS, compare_seed, read_runs, summarize
-from perfgate.scheduler.rules import RULES
+from perfgate.scheduler.judge import RULES
 from tests.documents.tracked import ROOT
 
 PAGE = ROOT / "docs" / "how-to" / "scheduler.md"

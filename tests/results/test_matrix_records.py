@@ -7,8 +7,7 @@ import json
 import pytest
 
 from perfgate.errors import EvidenceError
-from perfgate.results.matrix.records import read_entries, read_settled
-from perfgate.results.matrix.results import load_matrix
+from perfgate.results.matrix import load_matrix, read_entries, read_settled
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE
 from tests.fakes.folders import write_matrix
 

@@ -13,13 +13,12 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Answers, DamageKind, Question
 from perfgate.results.answers import load_answers, store_answers
+from perfgate.results.folders import require_cut_off
 from perfgate.results.machine_samples import TELEMETRY_FILE, read_machine_samples
 from perfgate.results.raw.gap_columns import Columns, restore_gaps, shorten_gaps
-from perfgate.results.raw.pack import PACK_FILE, build_pack, read_pack
+from perfgate.results.raw.pack import PACK_FILE, build_pack, list_raw, read_pack, read_raw
 from perfgate.results.raw.packer import pack_folder
-from perfgate.results.raw.raw_files import list_raw, read_raw
 from perfgate.results.results import load_results
-from perfgate.results.resumption import require_cut_off
 from perfgate.results.server_info import ServerInfo, load_infos, store_info
 from tests.fakes.requests import list_problems
 from tests.fakes.sessions import make_scenario, make_session, write_folder

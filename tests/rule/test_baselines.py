@@ -12,8 +12,18 @@ import pytest
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import BaselineError
 from perfgate.evidence import DriverProblem
-from perfgate.gate.baseline_files import find_baseline, find_path, load_baseline, save_baseline, verify_baseline
-from perfgate.gate.baseline_growth import KEPT_STARTS, add_responses, build_baseline, expire_baseline, extend_baseline
+from perfgate.gate.baselines import (
+    KEPT_STARTS,
+    add_responses,
+    build_baseline,
+    expire_baseline,
+    extend_baseline,
+    find_baseline,
+    find_path,
+    load_baseline,
+    save_baseline,
+    verify_baseline,
+)
 from perfgate.scenario.schema import Warmup
 from perfgate.verdict.baselines import compute_checksum
 from perfgate.verdict.noise import Response, guard_variance

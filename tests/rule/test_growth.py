@@ -9,7 +9,7 @@ import pytest
 from perfgate.check import judge
 from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.core import Arm, Fingerprint, Outcome, Role
-from perfgate.gate.baseline_growth import build_baseline
+from perfgate.gate.baselines import build_baseline
 from perfgate.scenario.schema import Blocks, Gate
 from perfgate.verdict.baselines import format_baseline, parse_baseline
 from perfgate.verdict.power import Cost, Study, draw_curves, find_all_cheapest

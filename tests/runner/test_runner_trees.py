@@ -10,7 +10,7 @@ import pytest
 from perfgate.cli.options import build_arms
 from perfgate.core import Arm
 from perfgate.errors import InputError
-from perfgate.serving.engine.trees import find_package, ready_python
+from perfgate.serving.engine.environments import find_package, ready_python
 
 ENGINE = Path(sys.executable)
 PROJECT = """

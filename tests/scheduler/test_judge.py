@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer
-from perfgate.scheduler.judge import compare_work
+from perfgate.scheduler.judge import RULES, compare_work
 from perfgate.scheduler.report import list_counts, write_document, write_lines
-from perfgate.scheduler.rules import RULES
 from perfgate.scheduler.values import CostGap, GapKind, HostWork
 
 STEP = "scheduler.decode_step"

@@ -14,8 +14,8 @@ from perfgate.check import judge
 from perfgate.core import Role
 from perfgate.errors import EvidenceError
 from perfgate.machine.folder_lock import LOCK_FILE, lock_folder
+from perfgate.results.folders import find_differences, read_progressed, require_cut_off
 from perfgate.results.results import load_results
-from perfgate.results.resumption import find_differences, read_progressed, require_cut_off
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.injection.injection_log import PROOF

@@ -13,7 +13,7 @@ from benchmarks.history import ROOT, restore_all
 from perfgate.report.cells import tabulate_cells
 from perfgate.report.chart.picture import save_curve_plot
 from perfgate.report.table import lay_out_markdown
-from perfgate.results.matrix.results import load_matrix
+from perfgate.results.matrix import load_matrix
 from perfgate.verdict.cells import judge_cells
 
 FOLDER = ROOT / "benchmarks" / "h200" / "serving" / "routed"

@@ -34,7 +34,7 @@ from perfgate.results.expert_use import INDEX_FILE as USE_FILE
 from perfgate.results.expert_use import RAW_DIR as USE_DIR
 from perfgate.results.machine_samples import TELEMETRY_FILE
 from perfgate.results.profiling.profiles import PROFILES_FILE
-from perfgate.results.raw.raw_files import GZIP_MAGIC
+from perfgate.results.raw.pack import GZIP_MAGIC
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.results.server_info import SERVER_DIR

@@ -13,8 +13,7 @@ import click
 
 from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.errors import InputError
-from perfgate.gate.baseline_files import load_baseline, save_baseline, verify_baseline
-from perfgate.gate.baseline_growth import expire_baseline
+from perfgate.gate.baselines import expire_baseline, load_baseline, save_baseline, verify_baseline
 from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.metrics import METRICS
 from perfgate.storage.journal import write_utc

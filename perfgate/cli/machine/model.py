@@ -15,7 +15,7 @@ from perfgate.results.expert_use import unpack
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.experts.attached import ask_routing
 from perfgate.serving.experts.expert_recorder import VARIABLE
-from perfgate.serving.model.generated_model import Drawn, write_chosen
+from perfgate.serving.model.location import Drawn, write_chosen
 from perfgate.serving.model.model_guard import ModelFacts, find_config, read_config, verify_model, verify_moe_config
 from perfgate.serving.model.routed_recipe import DEFAULT_IMBALANCE, DEFAULT_SEED
 from perfgate.serving.model.routed_shapes import FORMATS, Choice, Format

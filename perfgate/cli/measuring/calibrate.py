@@ -12,7 +12,7 @@ from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.cli.sections import SectionCommand, folder_option, judging_option, option_of
 from perfgate.core import Arm
 from perfgate.errors import InputError
-from perfgate.gate.baseline_files import find_path, save_baseline
+from perfgate.gate.baselines import find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.recorded_calibration import calibrate_from, parse_slowed
 from perfgate.scenario.schema import Scenario

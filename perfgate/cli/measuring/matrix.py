@@ -12,8 +12,7 @@ from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
 from perfgate.results.frame import dump_csv, frame_of_cells
-from perfgate.results.matrix.records import require_matrix
-from perfgate.results.matrix.results import load_matrix
+from perfgate.results.matrix import load_matrix, require_matrix
 from perfgate.scenario.catalog import find_matrix, read_matrix_text
 from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.matrix_run import MatrixRequest, measure_matrix

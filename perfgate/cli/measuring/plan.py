@@ -51,7 +51,7 @@ def _read_stream() -> tuple[str, ...]:
 
 def _tell(selection: Selection) -> Iterator[str]:
     rows = [
-        [one.scenario, str(one.blocks), _format_minutes(one.minutes, is_reckoned=one.is_reckoned), one.reason]
+        [one.scenario, str(one.blocks), f"{'~' if one.is_reckoned else ''}{one.minutes:.1f}", one.reason]
         for one in selection.selected
     ]
     yield choose_layout()(Table(header=("measured", "blocks", "minutes", "why"), rows=rows, words=(0, 3)))
@@ -67,7 +67,3 @@ def _tell(selection: Selection) -> Iterator[str]:
     for one in selection.selected:
         yield f"perfgate gate {one.scenario} --blocks {one.blocks} --scenarios-in-pr {count}"
     yield from selection.also
-
-
-def _format_minutes(minutes: float, *, is_reckoned: bool) -> str:
-    return f"{'~' if is_reckoned else ''}{minutes:.1f}"

@@ -22,8 +22,8 @@ from perfgate.cli.output import add_format_option, print_json
 from perfgate.cli.sections import SectionCommand, add_share_option, judging_option
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
+from perfgate.results.folders import require_cut_off
 from perfgate.results.results import load_results
-from perfgate.results.resumption import require_cut_off
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import show_progress
 from perfgate.verdict.validity.admission import find_problems

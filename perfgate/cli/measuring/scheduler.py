@@ -15,9 +15,8 @@ from perfgate.resolution.values import EXIT_CODES
 from perfgate.results.profiling.host_counts import store_host
 from perfgate.results.records import read_record
 from perfgate.scheduler.ask import measure_arms
-from perfgate.scheduler.judge import compare_work
+from perfgate.scheduler.judge import RULES, compare_work
 from perfgate.scheduler.report import list_counts, write_document, write_lines
-from perfgate.scheduler.rules import RULES
 
 
 @click.command(name="scheduler")

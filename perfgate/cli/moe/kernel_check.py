@@ -12,7 +12,7 @@ import click
 from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.output import add_format_option, print_json, write_file
 from perfgate.errors import InputError
-from perfgate.readers.layer_curves import LayerCurve, LayerPoint
+from perfgate.readers.layer_timings import LayerCurve, LayerPoint
 from perfgate.report.html.kernel_page import KernelCase, KernelReport, build_kernel_page
 from perfgate.report.html.page import render_page
 

@@ -28,9 +28,8 @@ from perfgate_moe.proof.proving import ProofRequest, Side, prove
 from perfgate_moe.proof.sharing import BYTES_PER_PROCESS, DeviceMemory, Examinee, SharedExam, count_free_bytes, count_processes
 from perfgate_moe.proof.turns import BLOCKS, MAX_SHAPES, SHAPES, TOKENS, TurnsRequest, time_sides
 from perfgate_moe.proof.values import TIMED_SHAPE, ArmName, KernelProof, TimedBlock
-from perfgate_moe.timing.card import describe_device
 from perfgate_moe.timing.shapes import EXAM_SHAPES, SIXTEEN_BIT_SHAPES, find_shape, weight_sets
-from perfgate_moe.timing.survey import survey
+from perfgate_moe.timing.survey import describe_device, survey
 from perfgate_moe.timing.tuner import Budget, require_gpu, tune
 
 __all__ = [

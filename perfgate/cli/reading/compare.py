@@ -11,7 +11,7 @@ import click
 from perfgate.cli.output import FILE
 from perfgate.core import Run
 from perfgate.errors import InputError
-from perfgate.gate.baseline_files import load_baseline
+from perfgate.gate.baselines import load_baseline
 from perfgate.gate.start_runs import read_starts_as_runs
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs

@@ -15,7 +15,7 @@ from perfgate.gate.case import load_case
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.words.explanation import explain_invalid, explain_metric
-from perfgate.results.recent import find_latest
+from perfgate.results.folders import find_latest
 
 
 def complete_metric(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:

@@ -8,7 +8,7 @@ import click
 
 from perfgate.cli.output import FILE, add_format_option, print_json
 from perfgate.report.table import Table, print_table
-from perfgate.results.recent import RESULTS, ResultFolder, list_results
+from perfgate.results.folders import RESULTS, ResultFolder, list_results
 
 
 @click.command(name="list")

@@ -16,7 +16,7 @@ from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.cli.sections import SectionCommand, folder_option, option_of
 from perfgate.errors import BaselineError, InputError
 from perfgate.evidence import Session
-from perfgate.gate.baseline_files import load_baseline
+from perfgate.gate.baselines import load_baseline
 from perfgate.gate.recorded_calibration import calibrate_from
 from perfgate.metrics import METRICS
 from perfgate.report.chart.picture import save_power_plot

@@ -15,7 +15,7 @@ from perfgate.gate.pages import write_page
 from perfgate.gate.reports import build_report
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout, lay_out
-from perfgate.results.recent import find_latest
+from perfgate.results.folders import find_latest
 
 PAGE = "report.html"
 

@@ -1,4 +1,4 @@
-"""What came of a comparison or a search that was asked for, said in a comment of its own.
+"""The result of a comparison or a search that was asked for, in a comment of its own.
 
 Neither sets a status nor touches the pull request's own sections: a comparison with an easier base would else pass its check.
 A search ran in a job that ran the change's code, so its numbers and commits are read from a bounded document, and no text.

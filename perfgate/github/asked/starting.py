@@ -26,7 +26,7 @@ def run(request: CommandRequest) -> str:
 
 
 def compare(request: CommandRequest) -> str:
-    """Measure two commits against each other. What comes of it is an answer, never a status: no easier base passes a check."""
+    """Measure two commits against each other. The result is a comment, never a status, so no easier base passes a check."""
     command = request.command
     choose_jobs(request.settings, command.hardware, command.scenario)
     base, candidate = (_resolve(request, ref) for ref in command.refs)

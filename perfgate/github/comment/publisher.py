@@ -1,4 +1,4 @@
-"""Say results on a pull request: one comment that is edited, never repeated."""
+"""Publish results on a pull request: one comment that is edited, never repeated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Comments = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentTarget:
-    """Where to speak, and as whom. `settle_s` is how long a writer waits before it looks whether another overwrote it.
+    """Where to comment, and as whom. `settle_s` is how long a writer waits before it looks whether another overwrote it.
 
     GitHub cannot edit a comment only if it is unchanged, so two writers at once may lose a section. Workflows keep one writer a
     pull request; where that fails, each writer looks again and repeats what was lost.

@@ -20,7 +20,7 @@ _ARTIFACT = re.compile(r"https?://\S+/actions/runs/(\d+)(?:/artifacts/\d+|#artif
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """How a reader gets what was measured of `subject`, a change of `base_sha`; neither is the hand-off's say.
+    """How a reader gets what was measured of `subject`, a change of `base_sha`; neither is taken from the hand-off.
 
     `base_sha` is empty in a merge queue, where a commit stands on the one before it. `link` is the address of the artifact
     REPORT or of the run that keeps it; without one the reader is sent to the run that measured.

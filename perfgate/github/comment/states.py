@@ -129,9 +129,7 @@ def find_state(outcomes: Sequence[Outcome], missing: State | None = None, *, is_
 
 
 def has_verdicts_words(state: State, *, is_whole: bool) -> bool:
-    """Whether the heading says the verdict's words: of what is not whole only a loss is told, and one that was accepted by
-    the state's words.
-    """
+    """Whether the heading has the verdict's words: an incomplete result has them for a loss only, an accepted loss never."""
     return state is State.REGRESSION or (is_whole and state is not State.ACCEPTED)
 
 

@@ -1,4 +1,4 @@
-"""From a finished run to what may be said of it: facts from GitHub, numbers from artifacts."""
+"""From a finished run to what may be reported of it: facts from GitHub, numbers from artifacts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mark_unasked(
 
 
 def collect(github: GitHub, run: WorkflowRun, expected: Sequence[MatrixJob], jobs: Jobs) -> tuple[MachineResult, ...]:
-    """Read what a finished run left of each job that it should have had; a job that never ran is told, not passed over.
+    """Read what a finished run left of each job that it should have had; a job that never ran is reported as missing.
 
     Only for branches of the same repository: a fork writes its own workflow.
     """

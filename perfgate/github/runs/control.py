@@ -33,7 +33,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchedRun:
-    """A dispatched run as its title has it: GitHub tells no inputs."""
+    """A dispatched run read from its title: GitHub does not return the inputs."""
 
     run_id: int
     task: Task

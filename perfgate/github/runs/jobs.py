@@ -1,4 +1,4 @@
-"""The jobs of a run, as GitHub tells them: where each ran, in which attempt, and what became of it."""
+"""The jobs of a run, as GitHub lists them: where each ran, in which attempt, and what became of it."""
 
 from __future__ import annotations
 

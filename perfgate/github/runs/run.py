@@ -1,4 +1,4 @@
-"""A run that measured: which commit, and whose pull request, as GitHub tells it."""
+"""A run that measured: which commit, and whose pull request, as GitHub reports it."""
 
 from __future__ import annotations
 

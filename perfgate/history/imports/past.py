@@ -27,7 +27,7 @@ _DRAWN = ("input_tokens",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a person says of old numbers that they do not tell of themselves.
+    """What a person adds to old numbers that do not carry it themselves.
 
     `hardware` names where all of them were measured. `scenario`, `at` and `provenance` hold for every run, unless the named
     groups of `pattern` (date, commit, runner, release, scenario) find them in a file's path. `metrics` maps foreign names to

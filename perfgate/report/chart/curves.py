@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from perfgate.metrics import METRICS
-from perfgate.readers.layer_curves import LayerCurve, LayerPoint
+from perfgate.readers.layer_timings import LayerCurve, LayerPoint
 from perfgate.report.chart.svg import (
     NARROW,
     OUTLINES,

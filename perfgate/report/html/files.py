@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from perfgate.report.html.page import SheetCell
-from perfgate.results.raw.raw_files import locate
+from perfgate.results.raw.pack import locate
 
 # What a folder may hold besides windows, in the order in which a reader would open it.
 NAMES = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 
-from perfgate.readers.layer_curves import LayerCurve
+from perfgate.readers.layer_timings import LayerCurve
 from perfgate.report.html.layer_sections import LayerReport, build_layer_sections
 from perfgate.report.html.page import Commands, Disclosure, Page, PagePart, PageSection, drop_empty, make_sheet
 from perfgate.report.table import Table

@@ -8,7 +8,7 @@ from math import log1p
 from statistics import median
 
 from perfgate.core import Judgement, Verdict
-from perfgate.readers.layer_curves import LayerCurve, LayerPoint
+from perfgate.readers.layer_timings import LayerCurve, LayerPoint
 from perfgate.report.chart.curves import draw_layers
 from perfgate.report.html.page import (
     Commands,

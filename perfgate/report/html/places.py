@@ -14,7 +14,7 @@ from perfgate.verdict.validity.structure import sort_by_time
 OUTLINES = {Arm.BASE: "circle", Arm.CANDIDATE: "diamond"}
 
 
-class Fate(StrEnum):
+class WindowUse(StrEnum):
     """What a window counts for, in words."""
 
     JUDGED = "judged"
@@ -31,7 +31,7 @@ class Placed:
 
     number: int
     window: Window
-    fate: Fate
+    use: WindowUse
 
     @property
     def is_rerun(self) -> bool:
@@ -47,7 +47,7 @@ class Placed:
     def label(self) -> str:
         """Where it stands, and what became of it."""
         again = ", a re-run" if self.is_rerun else ""
-        return f"{self.window.name}{again}: {self.fate}"
+        return f"{self.window.name}{again}: {self.use}"
 
 
 def place_windows(case: Case) -> tuple[Placed, ...]:
@@ -59,25 +59,25 @@ def place_windows(case: Case) -> tuple[Placed, ...]:
     decided = {block.number for block in blocks}
     cut = {window.run.source for window in session.superseded}
 
-    def decide(window: Window) -> Fate:
+    def decide(window: Window) -> WindowUse:
         if window.run.source in cut:
-            return Fate.CUT_OFF
+            return WindowUse.CUT_OFF
         if window.role is Role.WARMUP:
-            return Fate.COLD
+            return WindowUse.COLD
         if window.run.source in judged:
-            return Fate.JUDGED
+            return WindowUse.JUDGED
         if window.block not in decided:
-            return Fate.UNUSED
+            return WindowUse.UNUSED
         if rules.describe(window.telemetry):
-            return Fate.OTHER_WORK
-        return Fate.REPLACED if window.role is Role.MEASURED else Fate.UNUSED
+            return WindowUse.OTHER_WORK
+        return WindowUse.REPLACED if window.role is Role.MEASURED else WindowUse.UNUSED
 
     ordered = sort_by_time((*session.windows, *session.superseded))
-    return tuple(Placed(number=number, window=window, fate=decide(window)) for number, window in enumerate(ordered, 1))
+    return tuple(Placed(number=number, window=window, use=decide(window)) for number, window in enumerate(ordered, 1))
 
 
 def pick_evidence(placed: Iterable[Placed]) -> tuple[Placed, ...]:
     """The judged windows; where nothing was judged, those that were measured to be."""
     found = tuple(placed)
-    judged = tuple(one for one in found if one.fate is Fate.JUDGED)
-    return judged or tuple(one for one in found if one.fate is Fate.UNUSED)
+    judged = tuple(one for one in found if one.use is WindowUse.JUDGED)
+    return judged or tuple(one for one in found if one.use is WindowUse.UNUSED)

@@ -26,7 +26,7 @@ from perfgate.report.html.page import (
     drop_empty,
     make_sheet,
 )
-from perfgate.report.html.places import Fate, Placed, pick_evidence, place_windows
+from perfgate.report.html.places import Placed, WindowUse, pick_evidence, place_windows
 from perfgate.report.html.timeline import draw_timeline
 from perfgate.report.html.verdict_parts import draw_forest, list_shown, make_measures
 from perfgate.report.render import ReportedCase
@@ -89,7 +89,7 @@ def _say_meaning(view: View) -> str:
 
 
 def _pick_reasons(view: View) -> tuple[str, ...]:
-    """What the sentence and the picture do not say: what an open session waits for."""
+    """The reasons below the figure: what an undecided session waits for."""
     return view.reasons if view.headline.outcome is Outcome.INCONCLUSIVE else ()
 
 
@@ -155,7 +155,7 @@ def _row(one: Placed, carried: Sequence[str], raw: RawData) -> tuple[SheetCell, 
     window = one.window
     numbers = (wording.value(name, window.run.values.get(name), has_unit=False) for name in carried)
     name = raw.name(window.run.source)
-    fate = ("a re-run, " if one.is_rerun else "") + one.fate.value
+    use = ("a re-run, " if one.is_rerun else "") + one.use.value
     return (
         SheetCell(text=str(one.number)),
         SheetCell(text=window.arm.value, style=window.arm.value),
@@ -163,7 +163,7 @@ def _row(one: Placed, carried: Sequence[str], raw: RawData) -> tuple[SheetCell, 
         SheetCell(text=str(window.start)),
         SheetCell(text=f"{window.begun_s:,.1f}"),
         *(SheetCell(text=number) for number in numbers),
-        SheetCell(text=fate, style="" if one.fate is Fate.JUDGED else "quiet"),
+        SheetCell(text=use, style="" if one.use is WindowUse.JUDGED else "quiet"),
         SheetCell(text=name.rpartition("/")[2], href=raw.link(name)),
     )
 
@@ -173,7 +173,7 @@ def _describe_latencies(placed: Sequence[Placed]) -> Iterator[PagePart]:
     found = read_distributions(evidence)
     if not found:
         return
-    which = "the judged windows" if evidence[0].fate is Fate.JUDGED else "the measured windows, none of which was judged"
+    which = "the judged windows" if evidence[0].use is WindowUse.JUDGED else "the measured windows, none of which was judged"
     yield Paragraph(
         text=f"Every request and gap of {which}, in one pool for each arm. The verdict takes each window's own numbers instead."
     )

@@ -30,7 +30,7 @@ from perfgate.report.chart.svg import (
     show_number,
     write_label,
 )
-from perfgate.report.html.places import OUTLINES, Fate, Placed
+from perfgate.report.html.places import OUTLINES, Placed, WindowUse
 from perfgate.results.readings import SM_CLOCK_MHZ, THROTTLED_SHARE
 
 ABOVE, BELOW = 46.0, 48.0
@@ -39,12 +39,12 @@ GAP = 34.0
 MAX_COLD_SPANS = 1.5
 UNITS = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 STYLES = {
-    Fate.JUDGED: "full",
-    Fate.COLD: "hollow",
-    Fate.REPLACED: "struck",
-    Fate.OTHER_WORK: "struck",
-    Fate.UNUSED: "faint",
-    Fate.CUT_OFF: "struck faint",
+    WindowUse.JUDGED: "full",
+    WindowUse.COLD: "hollow",
+    WindowUse.REPLACED: "struck",
+    WindowUse.OTHER_WORK: "struck",
+    WindowUse.UNUSED: "faint",
+    WindowUse.CUT_OFF: "struck faint",
 }
 
 
@@ -114,23 +114,23 @@ def _name_idle(tracks: Sequence[Track]) -> str:
 def _list_keys(placed: Iterable[Placed]) -> Iterator[LegendEntry]:
     """The signs that occur."""
     found = tuple(placed)
-    fates, arms = {one.fate for one in found}, {one.window.arm for one in found}
+    uses, arms = {one.use for one in found}, {one.window.arm for one in found}
     for arm in (arm for arm in Arm if arm in arms):
         sign = dot((11, 8), OUTLINES[arm], f"{arm.value} full")
         yield LegendEntry(sign=(sign,), text=arm.value, hides=arm.value)
-    if Fate.JUDGED in fates:
+    if WindowUse.JUDGED in uses:
         yield LegendEntry(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start")
-    if Fate.COLD in fates:
+    if WindowUse.COLD in uses:
         signs = (dot((6, 8), "circle", "base hollow"), dot((17, 8), "diamond", "candidate hollow"))
         yield LegendEntry(sign=signs, text="cold: warm-up, discarded")
-    if Fate.UNUSED in fates:
+    if WindowUse.UNUSED in uses:
         yield LegendEntry(sign=(dot((11, 8), "circle", "base faint"),), text="measured, not judged")
     if any(one.is_rerun for one in found):
         signs = (dot((11, 8), "circle", "base full"), dot((11, 8), "circle", "ring", radius=7.5))
         yield LegendEntry(sign=signs, text="re-run")
-    if fates & {Fate.REPLACED, Fate.CUT_OFF}:
+    if uses & {WindowUse.REPLACED, WindowUse.CUT_OFF}:
         yield LegendEntry(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged")
-    if Fate.OTHER_WORK in fates:
+    if WindowUse.OTHER_WORK in uses:
         yield LegendEntry(sign=(cross((11, 8), "base struck"),), text="held other work, not judged")
 
 
@@ -179,7 +179,7 @@ def _draw(placed: Sequence[Placed], tracks: Sequence[Track], width: float) -> Dr
 
 def _choose_scale(track: Track, placed: Sequence[Placed], top: float) -> Scale:
     """Span what counts; what was discarded only as far as it leaves room for the rest."""
-    counted = _list_values(track, [one for one in placed if one.fate in {Fate.JUDGED, Fate.UNUSED}])
+    counted = _list_values(track, [one for one in placed if one.use in {WindowUse.JUDGED, WindowUse.UNUSED}])
     everything = _list_values(track, placed)
     low, high = find_span(counted or everything)
     if counted and track.has_levels:
@@ -218,7 +218,7 @@ def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: fl
 
 def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[SvgElement]:
     """A line at the median of each start's judged windows: the number that the verdict is made of."""
-    judged = [one.window for one in placed if one.fate is Fate.JUDGED]
+    judged = [one.window for one in placed if one.use is WindowUse.JUDGED]
     ordered = sorted(judged, key=lambda window: (window.start, window.begun_s))
     for (_, arm), group in groupby(ordered, key=lambda window: (window.start, window.arm)):
         windows = [window for window in group if track.read(window) is not None]
@@ -234,12 +234,12 @@ def _draw_window(track: Track, one: Placed, panel: Panel, value: float, x: float
     reach = track.reach(one.window) if track.reach else None
     if reach is not None:
         yield line((x, panel.y.clamp(value)), (x, panel.y.clamp(reach)), f"whisker {arm.value}")
-    y, style, radius = panel.y.clamp(value), f"{arm.value} {STYLES[one.fate]}", 4.5 if track.has_levels else 3.0
+    y, style, radius = panel.y.clamp(value), f"{arm.value} {STYLES[one.use]}", 4.5 if track.has_levels else 3.0
     if not panel.y.holds(value):
         is_high = value > panel.y.high
         hint += " (off the scale)"
         yield dot((x, y + (6 if is_high else -6)), "up" if is_high else "down", style, hint=hint)
-    elif one.fate in {Fate.REPLACED, Fate.CUT_OFF}:
+    elif one.use in {WindowUse.REPLACED, WindowUse.CUT_OFF}:
         yield cross((x, y), style, hint=hint)
     else:
         yield dot((x, y), OUTLINES[arm], style, radius=radius, hint=hint)

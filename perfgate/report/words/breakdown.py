@@ -29,7 +29,7 @@ STEP_METRICS = ("median_itl_ms", "mean_itl_ms", "mean_tpot_ms")
 
 LITTLE, MOST, TOO_MUCH = 0.2, 0.8, 1.25
 """Shares of the loss below which the parts explain little, above which they explain it, and above which the profiled steps
-were other steps than the measured ones: one small window of each arm tells no finer."""
+were other steps than the measured ones: one small window of each arm has no finer resolution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +146,8 @@ def _list_sides(shape: LaunchShape) -> tuple[tuple[str, str], ...]:
 
 def _tell_calls(part: KernelDifference) -> str:
     """One line of the ledger: "+24.8 spin (new)"."""
-    fate = " (new)" if not part.base_count else " (gone)" if not part.candidate_count else ""
-    return f"{part.candidate_count - part.base_count:+.1f} {wording.shorten(part.name, NAME_SHOWN)}{fate}"
+    news = " (new)" if not part.base_count else " (gone)" if not part.candidate_count else ""
+    return f"{part.candidate_count - part.base_count:+.1f} {wording.shorten(part.name, NAME_SHOWN)}{news}"
 
 
 def find_loss(judgements: Sequence[Judgement]) -> float | None:

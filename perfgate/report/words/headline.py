@@ -71,7 +71,7 @@ class Headline:
         if len(finding) > room:
             return clean(wording.shorten(self.gist or self.finding, max(room, REASON_LEAST)))
         shown = [finding]
-        # What stands last is told elsewhere least.
+        # Later clauses are less often repeated elsewhere, so they are kept first.
         for clause in reversed(rest):
             if len("; ".join((*shown, clause))) <= room:
                 shown.insert(1, clause)

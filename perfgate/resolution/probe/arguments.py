@@ -82,7 +82,7 @@ def to_plain(value: Any) -> Any:
 
 
 def list_flags(values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that no choice tells; of a nested one each leaf, by a name with dots."""
+    """The arguments that no choice reports; of a nested one each leaf, by a name with dots."""
     return dict(_flatten({name: value for name, value in values.items() if name not in TOLD}, ""))
 
 

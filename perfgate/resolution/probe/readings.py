@@ -26,7 +26,7 @@ MAX_WORDS = 160
 def read(model: dict[str, Any], folder: Path, unknown: str) -> dict[str, Any]:
     """Flags, choices and what could not be verified of one model, whose config.json lies in `folder`.
 
-    Where `unknown` says why the release's Triton is not known, no table is looked up for another one.
+    Where the release's Triton is not known, for the reason `unknown`, no table of another one is looked up.
     """
     choices: dict[str, Any] = {}
     unverified: dict[str, str] = {}

@@ -26,7 +26,7 @@ HOST = 8
 
 
 def fake_device(gpu: dict[str, Any], toolkit: dict[str, str]) -> None:
-    """Let torch tell of `gpu`, and torch and Triton of the versions in `toolkit`, before the engine is imported."""
+    """Let torch report `gpu`, and torch and Triton the versions in `toolkit`, before the engine is imported."""
     import torch  # noqa: PLC0415 - in the arm's environment
     import triton  # noqa: PLC0415 - the same
 

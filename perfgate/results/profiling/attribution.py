@@ -184,7 +184,7 @@ sessions differed by up to that in kernels that neither change touched."""
 
 
 def summarise(found: Attribution) -> Attribution:
-    """The parts that say most under short names: instances of one template are one kernel; the sums stay whole.
+    """The parts that differ most, under short names: instances of one template are one kernel; the sums stay whole.
 
     Slower ones take three places of four, for faster ones hide a loss as well. Those of the ledger follow.
     """

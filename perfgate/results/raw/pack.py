@@ -1,4 +1,4 @@
-"""The raw files of a finished session in one file, `raw.tar.xz`: a tar archive, compressed as a whole.
+"""Raw files of a session, each by itself or, once it is finished, all in `raw.tar.xz`: a tar archive, compressed as a whole.
 
 Windows of one session resemble each other, so packing them together takes less than half of what they take one by one. The
 first member, `files.jsonl`, has a line for each file: its name in the result folder, the SHA-256 of that file as the index
@@ -26,13 +26,14 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
 from perfgate.results.words import describe_damage
-from perfgate.storage.bounded import require_bounded
+from perfgate.storage.bounded import read_bounded, require_bounded, unpack_gzip
 from perfgate.storage.journal import read_bytes
 from perfgate.storage.schema import dump, parse_json
 
 PACK_FILE = "raw.tar.xz"
 INDEX_MEMBER = "files.jsonl"
 PIECE_BYTES = 4096
+GZIP_MAGIC = b"\x1f\x8b"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -167,3 +168,54 @@ def build_pack(files: Iterable[tuple[str, str, bytes]]) -> bytes:
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     return lzma.compress(archive.getvalue(), format=lzma.FORMAT_XZ, preset=6)
+
+
+def find_damage(folder: Path, file: str, sha256: str) -> Damage | None:
+    """How a raw file differs from what the index says of it; None for one that is as it was written.
+
+    Raise EvidenceError when the file, or the packed file that holds it, cannot be read at all.
+    """
+    path = folder / file
+    if not path.exists():
+        if pack := read_pack(folder):
+            return pack.find_damage(file, sha256)
+        return Damage(kind=DamageKind.MISSING, file=file)
+    if hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
+        return Damage(kind=DamageKind.CHANGED, file=file)
+    return None
+
+
+def is_packed(folder: Path, file: str) -> bool:
+    """True when the file lies in `raw.tar.xz` alone."""
+    if (folder / file).exists():
+        return False
+    pack = read_pack(folder)
+    return pack is not None and file in pack.files
+
+
+def read_raw(path: Path) -> bytes:
+    """The unpacked content of a raw file, one folder deep in a result folder or at its top.
+
+    Raise FileNotFoundError when it lies nowhere, EvidenceError for a packed one that is not as it was or one beyond the limit
+    of `perfgate.storage.bounded`, and OSError, EOFError or zlib.error for a file that cannot be unpacked.
+    """
+    for folder in () if path.exists() else path.parents[:2]:
+        pack = read_pack(folder)
+        name = path.relative_to(folder).as_posix()
+        if pack is not None and name in pack.files:
+            return pack.read(name)
+    with path.open("rb") as file:
+        content = read_bounded(file, path)
+    return unpack_gzip(content, path) if content.startswith(GZIP_MAGIC) else content
+
+
+def list_raw(folder: Path, pattern: str) -> list[str]:
+    """Name the raw files of a folder that match a pattern, such as `servers/start-*.json`, in order."""
+    pack = read_pack(folder)
+    packed = (name for name in pack.files if Path(name).match(pattern)) if pack else ()
+    return sorted({path.relative_to(folder).as_posix() for path in folder.glob(pattern)} | set(packed))
+
+
+def locate(folder: Path, file: str) -> str:
+    """The name of what holds a raw file: its own, or that of the packed file."""
+    return PACK_FILE if not (folder / file).exists() and (folder / PACK_FILE).exists() else file

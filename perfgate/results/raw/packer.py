@@ -12,11 +12,10 @@ from perfgate.errors import EvidenceError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
 from perfgate.results.expert_use import RAW_DIR as USE_DIR
+from perfgate.results.folders import read_progressed
 from perfgate.results.machine_samples import TELEMETRY_FILE, read_machine_samples
-from perfgate.results.raw.pack import PACK_FILE, build_pack, read_pack
-from perfgate.results.raw.raw_files import find_damage, read_raw
+from perfgate.results.raw.pack import PACK_FILE, build_pack, find_damage, read_pack, read_raw
 from perfgate.results.records import read_entries, read_record
-from perfgate.results.resumption import read_progressed
 from perfgate.results.server_info import SERVER_DIR
 from perfgate.results.words import describe_damage
 from perfgate.storage.bounded import unpack_gzip

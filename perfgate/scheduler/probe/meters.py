@@ -58,7 +58,7 @@ class Meter(Protocol):
         """The turn is over."""
 
     def close(self, label: str, units: int) -> dict[str, float]:
-        """What was metered since the last close, a unit; empty where it is told elsewhere."""
+        """What was metered since the last close, a unit; empty where files of callgrind hold it."""
 
 
 class InstructionMeter:

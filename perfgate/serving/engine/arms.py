@@ -20,7 +20,7 @@ from perfgate.serving.injection.injection import VARIABLE, parse_injection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSpec:
-    """What the user says of an arm. The empty spec is the scenario as it stands, in the Python that runs perfgate.
+    """What the user asks of an arm. The empty spec is the scenario as it stands, in the Python that runs perfgate.
 
     `caches` is a folder of compile caches that no other arm's servers write; a candidate's gets the base's choices
     (`tuned_choices`). Where it lies changes nothing of what is measured, so it is no part of the record, and two arms that

@@ -41,7 +41,7 @@ def inherit(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def read_steering(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that steer engines, by name; none whose name speaks of a secret."""
+    """The variables that steer engines, by name; none whose name looks like a secret."""
     return {
         name: value for name, value in sorted(variables.items()) if name.startswith(STEERING) and _SECRET.search(name) is None
     }

@@ -66,7 +66,7 @@ def is_free(port: int) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
-    """A service that was started, and whether it has said that it serves."""
+    """A service that was started, and whether it has reported ready."""
 
     service: Service
     process: subprocess.Popen[Any]
@@ -77,7 +77,7 @@ class _Running:
 class Server:
     """The running services of one arm. Use `with`: whatever happens inside, their processes end.
 
-    What clients say goes to `port`, that of the first service; `log` is its log.
+    Clients send requests to `port`, that of the first service; `log` is its log.
     """
 
     def __init__(self, launch: Launch, log: Path, reaper: Reaper) -> None:
@@ -170,7 +170,7 @@ class Server:
                 time.sleep(POLL_S)
 
     def _is_ready(self, client: httpx.Client, one: _Running) -> bool:
-        """Ask a service whether it serves, unless it has said so."""
+        """Ask a service whether it is ready, unless it has reported so."""
         check, address = one.service.ready, f"http://{HOST}:{one.service.port}{one.service.ready.path}"
         if not one.is_ready:
             with contextlib.suppress(httpx.HTTPError):

@@ -32,7 +32,7 @@ class Attached:
         self.log = Path("of the server")
 
     def raise_if_dead(self, wait_s: float = 0.0) -> None:
-        """It is no process of ours: only its answers tell."""
+        """It is no process of ours: only its answers show whether it lives."""
 
     def flush_cache(self) -> None:
         """Empty the prefix cache. Raise ServerError where it refuses, as while requests run."""

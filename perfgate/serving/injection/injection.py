@@ -10,7 +10,7 @@ The gate can be trusted only if it finds a loss of known size that was put there
 - `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too;
 - `rank:15` does so on the last tensor rank alone, `allreduce:5` behind every all-reduce.
 
-What was asked for is never taken for what happened: the server's log says what was really spent.
+What was asked for is not assumed to have happened: the server logs what was really spent.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def slow_down(injection: Injection) -> Callable[..., Any]:
 def delay_batches(injection: Injection) -> Callable[..., Any]:
     """Build an AROUND hook that makes the scheduler sleep before each batch, or before each that the kind is about.
 
-    What it tells of is per batch of the kind: others are no steps to it.
+    What it logs is per batch of the kind: others do not count as steps.
     """
     tally = Tally(**asdict(injection))
     wanted = BATCHES[injection.kind]
@@ -131,7 +131,7 @@ def delay_batches(injection: Injection) -> Callable[..., Any]:
 def delay_requests(injection: Injection) -> Callable[..., Any]:
     """Build an AROUND hook of a coroutine, by which each request waits before it is tokenised and the server goes on.
 
-    What it tells of is per request. As a grammar does that is compiled for each request, it costs throughput and TTFT, and no
+    What it logs is per request. As a grammar does that is compiled for each request, it costs throughput and TTFT, and no
     step: fewer requests are in flight.
     """
     tally = Tally(**asdict(injection))
@@ -160,7 +160,7 @@ def _sleep(seconds: float) -> float:
 
 @dataclass(slots=True)
 class SpinHooks:
-    """The three hooks that together keep the GPU busy: load the kernel with the model, enqueue it, and tell what it spent.
+    """The three hooks that together keep the GPU busy: load the kernel with the model, enqueue it, and log what it spent.
 
     Of a model over several GPUs each rank is a process with hooks of its own.
     """

@@ -1,4 +1,4 @@
-"""What an injected slow-down really spent: told by the server to its log, read from there by who must know its size."""
+"""What an injected slow-down really spent: the server writes it into its log, calibration and tests read it there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Written once the hook runs; the session refuses to call a server slowed that never said so.
+# Written once the hook runs; a session whose slowed server never wrote it is void.
 PROOF = "perfgate injection active"
 MEASURED = "perfgate injection measured: "
 INJECTED = "injected"
@@ -30,7 +30,7 @@ def log_injected(kind: str, *, steps: int, injected_us: float, **more: float) ->
 
 @dataclass(slots=True)
 class Tally:
-    """Says which steps are slowed, one of `period`; sums up what was injected, and tells it every hundred steps.
+    """Says which steps are slowed, one of `period`; sums up what was injected, and logs it every hundred steps.
 
     Requests overlap: `begun` counts those that came, `steps` those that are through.
     """
@@ -67,7 +67,7 @@ class Spent:
 
 
 def read_spent(log: Path) -> Spent | None:
-    """Sum up what one server's log tells; None where it tells nothing."""
+    """Sum up the lines of one server's log; None where it has none."""
     return add_up(Spent(**found) for found in _read_lines(log))
 
 
@@ -79,7 +79,7 @@ def add_up(parts: Iterable[Spent]) -> Spent | None:
 
 
 def read_injected_us(logs: Iterable[Path]) -> float | None:
-    """The mean microseconds that a step was made to spend, over all of several servers' steps; None where no log tells any."""
+    """The mean microseconds that a step was made to spend, over all of several servers' steps; None where no log has any."""
     whole = add_up(spent for log in logs if (spent := read_spent(log)) is not None)
     return None if whole is None else whole.injected_us / whole.steps
 

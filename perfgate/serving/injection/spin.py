@@ -62,7 +62,7 @@ class Spin:
         spin[(1,)](self._state, num_warps=1)
 
     def count_step(self) -> None:
-        """Count a batch, and every hundred tell what its spins spent."""
+        """Count a batch, and log every hundred what its spins spent."""
         self._steps += 1
         if self._steps % PERIOD:
             return

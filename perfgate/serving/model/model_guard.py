@@ -71,7 +71,7 @@ class ModelFacts:
 
     @property
     def warning(self) -> str | None:
-        """What must be said loudly wherever numbers of this model are shown."""
+        """The warning that must stand wherever numbers of this model are shown."""
         return _WARNINGS.get(self.weights)
 
 

@@ -30,10 +30,10 @@ _SHARES = frozenset({"token_usage"})
 """Gauges that are shares: of several data ranks the largest counts, of other gauges the sum."""
 
 _EQUAL_RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
-"""Labels of ranks that hold parts of one model and tell the same: SGLang's tensor ranks all give the size of the one pool."""
+"""Labels of ranks that hold parts of one model and report the same: SGLang's tensor ranks all give the size of the one pool."""
 
 _Told = dict[str, dict[frozenset[tuple[str, str]], float]]
-"""Values by the name of a metric and the labels of who told it."""
+"""Values by the name of a metric and the labels of their source."""
 
 _RATIOS = (
     (CACHE_HIT_RATE, "hits", "prompts"),
@@ -74,7 +74,7 @@ class Scrape:
 
 
 def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
-    """Read the metrics at `url`; None when the server gives none now. It says nothing of the measurement that it does not."""
+    """Read the metrics at `url`; None when the server gives none now, which is no fault of the measurement."""
     begun = time.perf_counter()
     try:
         with open_http(timeout_s) as client:
@@ -128,7 +128,7 @@ def summarize_engine(
 ) -> dict[str, float]:
     """Reduce a window's readings; a gauge that was not read while the engine worked is absent.
 
-    What the log told of `batches` goes before what the endpoint said: there are more of them, and none is stale.
+    What the log has of `batches` takes precedence over the endpoint: there are more of them, and none is stale.
     """
     told: dict[str, float] = {"engine_scrapes": float(len(during))}
     gauges = batches or [one.gauges for one in during if not one.is_idle]

@@ -29,7 +29,7 @@ from perfgate.results.readings import FOREIGN_PROCESSES, name_on_gpu
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
-from perfgate.serving.watch.gpu_tenants import Tenants, Ticker, summarize_gpu
+from perfgate.serving.watch.gpu_processes import GpuProcesses, Ticker, summarize_gpu
 from perfgate.serving.watch.other_work import count_work, list_cached, list_caches, name_added
 from perfgate.storage.journal import cut_torn_member
 
@@ -80,7 +80,7 @@ class Telemetry:
         self._path = folder / TELEMETRY_FILE
         cut_torn_member(self._path)
         self._gpu = gpu
-        self._tenants = Tenants()
+        self._gpu_processes = GpuProcesses()
         self._servers: list[Server] = []
         self._idle_bytes: tuple[float, ...] = ()
 
@@ -112,7 +112,7 @@ class Telemetry:
     def note_ready(self) -> None:
         """A server has come up: the processes that came with it are its own."""
         if self._gpu is not None:
-            self._tenants.note_ready(_list_pids(self._gpu.read()))
+            self._gpu_processes.note_ready(_list_pids(self._gpu.read()))
 
     @contextmanager
     def watch(self, server: Server, place: Mapping[str, object]) -> Iterator[Watch]:
@@ -149,7 +149,7 @@ class Telemetry:
         pids = _list_pids(devices)
         leaders = {leader for server in self._servers for leader in server.leaders}
         own = tuple(pid for pid in pids if read_session(pid) in leaders)
-        foreign = self._tenants.count_foreign(pids, own)
+        foreign = self._gpu_processes.count_foreign(pids, own)
         return Tick(devices=devices, own=own, foreign=foreign, run_queue=read_run_queue())
 
     def _summarize(
@@ -178,7 +178,7 @@ class Telemetry:
         told = [tick for tick in seen if any(device.pids is not None for device in tick.devices)]
         if not told:
             return {}
-        visible = any(self._tenants.is_visible(_list_pids(tick.devices), tick.own) for tick in told)
+        visible = any(self._gpu_processes.is_visible(_list_pids(tick.devices), tick.own) for tick in told)
         return {
             FOREIGN_PROCESSES: float(max(tick.foreign for tick in told)),
             "gpu_processes_visible": float(visible),
@@ -190,7 +190,7 @@ class Telemetry:
         count = len(told[0].devices)
         return {
             name_on_gpu(FOREIGN_PROCESSES, number): float(
-                max(len(self._tenants.list_foreign(tick.devices[number].pids or (), tick.own)) for tick in told)
+                max(len(self._gpu_processes.list_foreign(tick.devices[number].pids or (), tick.own)) for tick in told)
             )
             for number in range(count if count > 1 else 0)
         }
@@ -230,7 +230,7 @@ class Telemetry:
         if self._gpu is not None:
             devices = self._gpu.read()
             self._idle_bytes = _list_used(devices)
-            self._tenants.note_idle(_list_pids(devices), max(self._idle_bytes, default=0.0))
+            self._gpu_processes.note_idle(_list_pids(devices), max(self._idle_bytes, default=0.0))
 
     def _require_free(self) -> None:
         if self._gpu is None:

@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What two sets of files say of each other, one group a workload."""
+    """Two sets of files compared, one group a workload."""
 
     outcome: Outcome
     groups: tuple[Group, ...]

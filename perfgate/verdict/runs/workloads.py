@@ -80,7 +80,7 @@ def find_repeats(runs: Sequence[Run]) -> None:
 
 
 # A sign of cold and how far a run must lie below the slowest later one, as a factor. Throughput moves little where the load
-# generator sets the pace, so latency speaks too, with a factor that noise does not reach.
+# generator sets the pace, so latency is evidence too, with a factor that noise does not reach.
 SIGNS = {"request_per_s": 1.15, "mean_e2e_ms": 1.5}
 # It must also lie this many times the spread of the later runs below them, or the arm is merely noisy.
 SPREADS = 3.0

@@ -56,7 +56,7 @@ CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
 # A machine may give most of its cores to other work all the time, as long as it does so to both arms.
 MAX_LOST_CPU_SHARE = 0.75
 MAX_LOST_CPU_DIFFERENCE = 0.35
-# A burst of others' work lasts about a second: shorter windows tell a share together only.
+# A burst of others' work lasts about a second: shorter windows give a share together only.
 MIN_READABLE_S = 2.0
 # A CPU engine needs those cores: equal arms beside a second session, which takes half of two cores, differed by 43 %.
 NAMED_CPU_SHARE = 0.25
@@ -238,7 +238,7 @@ def _sum_lost_cpu(telemetry: Mapping[str, float]) -> float | None:
 
 
 def _pool_lost_cpu(windows: Sequence[Window]) -> float | None:
-    """What others had of a start's windows: the median, or the mean over their time where one is too short to tell alone.
+    """What others had of a start's windows: the median, or the mean over their time where one alone is too short.
 
     None where one was not read, or all together are too short.
     """

@@ -45,7 +45,7 @@ def check_copies(session: Session) -> Iterator[str]:
     for window in sort_by_time(session.windows):
         run = window.run
         keys: list[object] = [(window.start, window.arm, window.index, window.role)]
-        # What the index tells of the server's memory is another number for the copy of a window.
+        # The server's memory, in the index, is another number for the copy of a window.
         seen = frozenset((name, value) for name, value in run.values.items() if METRICS[name].is_of_requests)
         if run.duration_s and len(seen) > 1:
             keys.append((run.duration_s, seen))

@@ -11,8 +11,7 @@ from perfgate.core import Arm, Role
 from perfgate.report.cells import remark, tabulate_cells
 from perfgate.results.answers import load_answers
 from perfgate.results.expert_use import list_use
-from perfgate.results.matrix.records import read_entries
-from perfgate.results.matrix.results import load_matrix
+from perfgate.results.matrix import load_matrix, read_entries
 from perfgate.results.server_info import load_infos
 from perfgate.verdict.cells import judge_cells
 from tests.e2e.commands import find_leftovers, wait_for_leftovers

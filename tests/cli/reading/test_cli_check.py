@@ -11,7 +11,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm, Fingerprint
-from perfgate.gate.baseline_files import find_path, save_baseline
+from perfgate.gate.baselines import find_path, save_baseline
 from perfgate.results.results import load_results
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, write_folder
 

@@ -9,7 +9,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.cli.reading.compare import spread_lists
-from perfgate.gate.baseline_files import save_baseline
+from perfgate.gate.baselines import save_baseline
 from tests.fakes.sessions import make_baseline, make_scenario
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from perfgate.cli import main
-from perfgate.gate.baseline_files import save_baseline
+from perfgate.gate.baselines import save_baseline
 from perfgate.verdict.baselines import compute_checksum
 from tests.fakes.recorded import AGAIN, BASELINE, BESIDE, EQUAL, ROOT, SLOWER
 from tests.rule.test_power import make_baseline

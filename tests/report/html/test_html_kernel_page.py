@@ -1,6 +1,6 @@
 """The page of one kernel: its answer, why it is wrong, its errors, its time beside its peers."""
 
-from perfgate.readers.layer_curves import LayerCurve, LayerPoint
+from perfgate.readers.layer_timings import LayerCurve, LayerPoint
 from perfgate.report.html.kernel_page import KernelCase, KernelReport, build_kernel_page
 from perfgate.report.html.page import render_page
 

@@ -20,7 +20,7 @@ from perfgate.core import Arm, Role
 from perfgate.report.html.arms import group_arguments, tabulate_arguments, tabulate_differences
 from perfgate.report.html.distributions import pick_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
-from perfgate.report.html.places import Fate, pick_evidence, place_windows
+from perfgate.report.html.places import WindowUse, pick_evidence, place_windows
 from perfgate.results.readings import KV_CAPACITY
 from perfgate.results.records import read_record
 from tests.fakes import folders
@@ -249,9 +249,9 @@ def test_place_windows__knows_cold_judged_and_left_out():
     placed = place_windows(Case(session=session, scenario=scenario, baseline=baseline, verdict=verdict))
 
     assert verdict.blocks == 2
-    assert {one.fate for one in placed if one.window.block == 3} == {Fate.COLD, Fate.UNUSED}
-    assert {one.fate for one in placed if one.window.role is Role.WARMUP} == {Fate.COLD}
-    assert sum(one.fate is Fate.JUDGED for one in placed) == verdict.windows
+    assert {one.use for one in placed if one.window.block == 3} == {WindowUse.COLD, WindowUse.UNUSED}
+    assert {one.use for one in placed if one.window.role is Role.WARMUP} == {WindowUse.COLD}
+    assert sum(one.use is WindowUse.JUDGED for one in placed) == verdict.windows
     assert [one.number for one in placed] == list(range(1, len(placed) + 1))
 
 
@@ -261,7 +261,7 @@ def test_place_windows__of_nothing_judged_shows_what_was_measured():
     verdict = judge(session, scenario, None)
     placed = place_windows(Case(session=session, scenario=scenario, baseline=None, verdict=verdict))
 
-    assert {one.fate for one in pick_evidence(placed)} == {Fate.UNUSED}
+    assert {one.use for one in pick_evidence(placed)} == {WindowUse.UNUSED}
 
 
 def test_pick_quantile__is_the_smallest_value_that_covers_the_share():

@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.check import Case, judge
 from perfgate.core import Outcome, Role
-from perfgate.report.html.places import Fate, place_windows
+from perfgate.report.html.places import WindowUse, place_windows
 from perfgate.report.words.explanation import explain_metric
 from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
 from perfgate.verdict.policy import fix_policy
@@ -139,8 +139,8 @@ def test_place_windows__says_what_became_of_it():
     session = add_rerun(spoil(SESSION, SECOND), SECOND, 5)
     verdict = judge(session, SCENARIO, None)
     case = Case(session=session, scenario=SCENARIO, baseline=None, verdict=verdict)
-    fates = {one.window.run.source: one.fate for one in place_windows(case)}
+    uses = {one.window.run.source: one.use for one in place_windows(case)}
 
-    assert fates[session.windows[SECOND].run.source] is Fate.OTHER_WORK
-    assert fates["rerun-5"] is Fate.JUDGED
+    assert uses[session.windows[SECOND].run.source] is WindowUse.OTHER_WORK
+    assert uses["rerun-5"] is WindowUse.JUDGED
     assert explain_metric(verdict.judgements[0], verdict, session)[3].startswith("1 window stalled or held other work and had")

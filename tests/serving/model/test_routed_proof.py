@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfgate.errors import ServerError
-from perfgate.serving.model.generated_model import write_model
+from perfgate.serving.model.location import write_model
 from perfgate.serving.model.served_model import require_routed
 
 DUMMY = ("--load-format", "dummy")

@@ -7,8 +7,7 @@ import pytest
 
 from perfgate.errors import InputError
 from perfgate.scenario.catalog import load_scenario
-from perfgate.serving.model.generated_model import write_chosen, write_model
-from perfgate.serving.model.location import locate_model
+from perfgate.serving.model.location import locate_model, write_chosen, write_model
 from perfgate.serving.model.model_guard import read_config, read_model_facts
 from perfgate.serving.model.routed_recipe import read_recipe
 from perfgate.serving.model.routed_shapes import SHAPES, Choice, write_shape

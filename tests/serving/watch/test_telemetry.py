@@ -17,7 +17,7 @@ from perfgate.results.readings import (
     find_kind,
 )
 from perfgate.serving.watch.engine_metrics import Scrape, parse_metrics, read_batches, summarize_engine
-from perfgate.serving.watch.gpu_tenants import HIDDEN_BYTES, Tenants, summarize_gpu
+from perfgate.serving.watch.gpu_processes import HIDDEN_BYTES, GpuProcesses, summarize_gpu
 from tests.fakes.sick_gpu import ROOT, build_library, run_with_gpu
 
 SESSION = """
@@ -201,27 +201,27 @@ def test_watch__keeps_the_raw_samples_and_reads_the_engine(library, tmp_path):
 
 
 def test_count_foreign__known_namespace():
-    tenants = Tenants()
-    tenants.note_ready([7])
+    processes = GpuProcesses()
+    processes.note_ready([7])
 
-    assert tenants.count_foreign([7, 8], own=[8]) == 1
-    assert tenants.count_foreign([8], own=[8]) == 0
+    assert processes.count_foreign([7, 8], own=[8]) == 1
+    assert processes.count_foreign([8], own=[8]) == 0
 
 
 def test_count_foreign__hidden_holder_of_memory():
-    tenants = Tenants()
-    tenants.note_idle([], HIDDEN_BYTES + 1)
-    tenants.note_ready([])
+    processes = GpuProcesses()
+    processes.note_idle([], HIDDEN_BYTES + 1)
+    processes.note_ready([])
 
-    assert tenants.count_foreign([], own=[]) == 1
-    assert not tenants.is_visible([], own=[])
+    assert processes.count_foreign([], own=[]) == 1
+    assert not processes.is_visible([], own=[])
 
 
 def test_count_foreign__idle_driver_does_not_count():
-    tenants = Tenants()
-    tenants.note_idle([], 600 * 2**20)
+    processes = GpuProcesses()
+    processes.note_idle([], 600 * 2**20)
 
-    assert tenants.count_foreign([], own=[]) == 0
+    assert processes.count_foreign([], own=[]) == 0
 
 
 def build_sample(**values):

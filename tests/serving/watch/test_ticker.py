@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from perfgate.errors import TelemetryError
-from perfgate.serving.watch import gpu_tenants as module
-from perfgate.serving.watch.gpu_tenants import Ticker
+from perfgate.serving.watch import gpu_processes as module
+from perfgate.serving.watch.gpu_processes import Ticker
 from perfgate.serving.watch.telemetry import MAX_LOST_SHARE, Telemetry
 
 

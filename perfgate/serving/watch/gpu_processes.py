@@ -1,7 +1,7 @@
 """Which processes compute on the GPU: the session's own, or foreign ones.
 
 NVML's numbers mean the session's processes only where both live in one namespace of process numbers. In a container an older
-driver tells the numbers of the host, a newer one leaves out what the container cannot see, and some hide them all. So numbers
+driver reports the numbers of the host, a newer one leaves out what the container cannot see, and some hide them all. So numbers
 are compared with the session's own processes first, and where none of them appears, with what NVML showed before and after the
 servers came up.
 """
@@ -24,7 +24,7 @@ HIDDEN_BYTES = 2**30
 
 
 @dataclass(slots=True)
-class Tenants:
+class GpuProcesses:
     """What is known of the processes on the watched GPUs. `own` is asked for the session's part of a list of numbers."""
 
     adopted: set[int] = field(default_factory=set)
@@ -61,9 +61,9 @@ Reduce = Callable[[Sequence[float]], float]
 
 
 def summarize_gpu(samples: Sequence[Sequence[DeviceSample]]) -> dict[str, float]:
-    """Reduce samples, each of all devices in one order. What no device told is absent, never zero.
+    """Reduce samples, each of all devices in one order. What no device reports is absent, never zero.
 
-    Several devices are told together and each by itself, under the names of `name_on_gpu`.
+    Several devices are reported together and each by itself, under the names of `name_on_gpu`.
     """
     if not samples:
         return {}

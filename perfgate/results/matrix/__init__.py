@@ -1,1 +1,0 @@
-"""Records and results of a matrix."""
