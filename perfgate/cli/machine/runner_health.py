@@ -13,6 +13,7 @@ import click
 
 from perfgate.cli.output import FILE, add_format_option
 from perfgate.errors import InputError, RunnerError, TelemetryError
+from perfgate.machine.fingerprint import read_build
 from perfgate.machine.lock import find_lock_folder
 from perfgate.machine.tools import Tool
 from perfgate.results.results import load_results
@@ -31,14 +32,16 @@ _DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 
 @click.command()
 @click.option("--expect", metavar="LABEL", help="The machine that was asked for, for example h20.")
+@click.option("--build", metavar="BUILD", help="The perfgate of the workflows, as `perfgate github plan` says it.")
 @click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, some minutes.")
 @add_format_option
 @KERNEL_LOG
 @click.option("--note", type=FILE, metavar="RESULT_DIR", help="Write what is wrong into a result folder, which voids it.")
-def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note: Path | None) -> int:
+def doctor(expect: str | None, build: str | None, *, deep: bool, style: str, kernel_log: Path, note: Path | None) -> int:
     """Say whether this machine is fit to measure.
 
-    Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.
+    Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine
+    or another perfgate.
     """
     log = read_kernel_log(kernel_log)
     try:
@@ -46,7 +49,7 @@ def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note
         findings = judge_health(readings, expected=expect, kernel_log=log or "")
     except (RunnerError, TelemetryError) as error:
         readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
-    findings = (*findings, *(diagnose() if deep else ()))
+    findings = (*findings, *compare_build(build), *(diagnose() if deep else ()))
     if style == "json":
         click.echo(format_json({"severity": int(find_severity(findings)), "findings": findings, "readings": readings}))
     else:
@@ -58,6 +61,14 @@ def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note
     if note is not None:
         add_note(note, findings)
     return int(find_severity(findings))
+
+
+def compare_build(wanted: str | None) -> tuple[Finding, ...]:
+    """Refuse a machine whose perfgate is another one than the workflows': it might measure what those judge otherwise."""
+    if wanted in {None, own := read_build()}:
+        return ()
+    message = f"it has perfgate {own}, and the workflows are of {wanted}; deploy/install.sh brings their commit"
+    return (Finding(severity=Severity.WRONG, where="host", message=message),)
 
 
 def diagnose() -> tuple[Finding, ...]:
