@@ -15,10 +15,9 @@ from perfgate.cli.output import FILE, add_format_option
 from perfgate.errors import InputError, RunnerError, TelemetryError
 from perfgate.machine.fingerprint import read_build
 from perfgate.machine.lock import find_lock_folder
-from perfgate.machine.tools import Tool
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
-from perfgate.runner.gpus import read_gpus, read_kernel_log
+from perfgate.runner.gpus import diagnose, read_gpus, read_kernel_log
 from perfgate.runner.health import Finding, Severity, find_severity, judge_health
 from perfgate.runner.settings import load_runner
 from perfgate.runner.slots import Held, Wish, hold
@@ -27,7 +26,6 @@ from perfgate.runner.status import format_json, format_metrics, read_status
 # Not `readable`, which click takes for a condition: a slot's user may not read the log, and the doctor says so.
 LOG = click.Path(path_type=Path, readable=False)
 KERNEL_LOG = click.option("--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
-_DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 
 
 @click.command()
@@ -69,18 +67,6 @@ def compare_build(wanted: str | None) -> tuple[Finding, ...]:
         return ()
     message = f"it has perfgate {own}, and the workflows are of {wanted}; deploy/install.sh brings their commit"
     return (Finding(severity=Severity.WRONG, where="host", message=message),)
-
-
-def diagnose() -> tuple[Finding, ...]:
-    """Run DCGM's second level, which loads every GPU for a moment; it must not run beside a measurement."""
-    try:
-        _DCGM.call(["dcgmi", "diag", "-r", "2"], name="DCGM's diagnosis")
-    except InputError:
-        message = "dcgmi is not installed, so nothing was looked at in depth; install datacenter-gpu-manager"
-        return (Finding(severity=Severity.DEGRADED, where="host", message=message),)
-    except RunnerError as error:
-        return (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
-    return ()
 
 
 def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
