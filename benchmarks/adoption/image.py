@@ -1,14 +1,15 @@
 """The image of deploy/image/Dockerfile, built from nothing and started as deploy/kubernetes/values.yaml has a pod started.
 
-`python -m benchmarks.adoption.image`, as root, prints a table of docs/evidence/adoption.md. No daemon is needed: mmdebstrap
-makes the base from Debian's archive, buildah follows the Dockerfile in a chroot, and unshare starts what was built: without
-rights, its root read-only, with the values' command, variables and volumes. GitHub's runner is a stand-in that does what a
-runner does here: it calls the hook before a job, from a process called Runner.Worker. The engine is left out, GPUs there are
-none.
+`python -m benchmarks.adoption.image [--engine]`, as root, prints a table of docs/evidence/adoption.md. No daemon is needed:
+mmdebstrap makes the base from Debian's archive, buildah follows the Dockerfile in a chroot, and unshare starts what was built:
+without rights, its root read-only, with the values' command, variables and volumes. GitHub's runner is a stand-in that does
+what a runner does here: it calls the hook before a job, from a process called Runner.Worker. GPUs there are none. Without
+--engine the engine is left out; with it, it is imported and no server is started.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.server
 import json
 import subprocess
@@ -44,6 +45,14 @@ perfgate runner doctor --expect h20; echo "step: doctor ended with $?"
 (cd "$HOME" && perfgate demo); echo "step: demo ended with $?"
 "$ACTIONS_RUNNER_HOOK_JOB_COMPLETED"; echo "step: last hook ended with $?"
 """
+ENGINE_WORKER = """
+/opt/perfgate/bin/python -m pip check && echo "step: pip finds nothing broken"
+/opt/perfgate/bin/python - <<'END'
+import sglang
+from perfgate.serving.client_worker import load_bench_serving
+print("step: SGLang", sglang.__version__, "and", load_bench_serving().__name__)
+END
+"""
 START = """set -eu
 mount --bind "$1" "$1"
 for place in home/runner tmp dev/shm; do mount -t tmpfs -o mode=1777 tmpfs "$1/$place"; done
@@ -57,7 +66,9 @@ exec chroot "$root" setpriv --reuid=1001 --regid=1001 --clear-groups --no-new-pr
 
 @dataclass(kw_only=True)
 class ImageWalk(Walk):
-    """The walk, and a store of images below its folder."""
+    """The walk, whether the engine is in the image, and a store of images below its folder."""
+
+    has_engine: bool
 
     def buildah(self, *words: str) -> str:
         """Run buildah with a store below the folder."""
@@ -87,11 +98,11 @@ def find_digest(walk: ImageWalk, image: str) -> str:
 
 
 @contextmanager
-def serve_runner(place: Path) -> Iterator[tuple[str, str]]:
+def serve_runner(place: Path, worker: str) -> Iterator[tuple[str, str]]:
     """The stand-in's archive at an address of this machine, with its digest."""
     (place / "served").mkdir()
     archive = place / "served" / "runner.tar.gz"
-    digest = pack_runner(archive, {"run.sh": RUN, "worker.sh": WORKER})
+    digest = pack_runner(archive, {"run.sh": RUN, "worker.sh": worker})
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(archive.parent))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -103,9 +114,9 @@ def build(walk: ImageWalk, digest: str) -> str:
     """Follow the Dockerfile, from a clone of this checkout's commit."""
     context = walk.place / "context"
     commit = clone(context)
-    with serve_runner(walk.place) as (address, sha256):
-        wanted = {"BASE": f"localhost/debian@{digest}", "COMMIT": commit, "ENGINE": "", "RUNNER_VERSION": VERSION}
-        inputs = {**wanted, "RUNNER_SHA256": sha256, "RUNNER_URL": address}
+    with serve_runner(walk.place, WORKER + ENGINE_WORKER * walk.has_engine) as (address, sha256):
+        wanted = {"BASE": f"localhost/debian@{digest}", "COMMIT": commit, "RUNNER_VERSION": VERSION}
+        inputs = {**wanted, "RUNNER_SHA256": sha256, "RUNNER_URL": address, **({} if walk.has_engine else {"ENGINE": ""})}
         options = [word for name, value in inputs.items() for word in ("--build-arg", f"{name}={value}")]
         file = ["--file", str(context / "deploy" / "image" / "Dockerfile"), "--tag", "perfgate-runner"]
         walk.buildah("bud", "--quiet", "--isolation", "chroot", "--network", "host", *file, *options, str(context))
@@ -171,15 +182,22 @@ ADMITTED = (
 )
 
 
+WITH_ENGINE = ("step: pip finds nothing broken", "step: SGLang 0.5.16 and sglang.")
+
+
 def main() -> None:
     """Build, start twice, print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--engine", action="store_true")
+    has_engine = parser.parse_args().engine
+    wanted = (*ADMITTED, *WITH_ENGINE) if has_engine else ADMITTED
     require_tools("git", "mmdebstrap", "buildah", "unshare", "chroot")
     with tempfile.TemporaryDirectory(prefix="perfgate-image-", dir="/var/tmp") as folder:
-        walk = ImageWalk(place=Path(folder))
+        walk = ImageWalk(place=Path(folder), has_engine=has_engine)
         try:
             digest = walk.step("the base, from Debian's archive", lambda: make_base(walk))
-            walk.step("`buildah bud`, without the engine", lambda: build(walk, digest))
-            walk.step("a pod for a job of the repository", lambda: expect(start(walk, "OWNER/NAME"), ADMITTED, UNWANTED))
+            walk.step(f"`buildah bud`, with{'' if has_engine else 'out'} the engine", lambda: build(walk, digest))
+            walk.step("a pod for a job of the repository", lambda: expect(start(walk, "OWNER/NAME"), wanted, UNWANTED))
             walk.step("a pod for a job of a fork", lambda: expect(start(walk, "mallory/NAME"), REFUSED, ["step:"]))
         except WalkError as error:
             raise SystemExit(str(error)) from None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -12,11 +15,15 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import perfgate
 from perfgate.core import ABSENT, Fingerprint
 from perfgate.engines.table import PACKAGES
 from perfgate.errors import EngineError, TelemetryError
 from perfgate.machine.nvml import find_first, open_nvml
 from perfgate.machine.tools import Tool
+
+PARTS = ("perfgate", "perfgate_moe")
+"""The import packages of this distribution."""
 
 _ENGINE, *_OTHER_ENGINES = PACKAGES
 _PACKAGES = ("torch", "triton", _ENGINE, "transformers", "numpy")
@@ -55,6 +62,20 @@ def read_fingerprint(python: str | None = None) -> Fingerprint:
     facts = {**cpu, **gpu, **read_software(python or sys.executable), **_read_os()}
     facts["hardware"] = gpu_key(gpu) if gpu["gpu"] != ABSENT else cpu_key(cpu)
     return Fingerprint(facts=facts)
+
+
+@functools.cache
+def read_build() -> str:
+    """Name the perfgate that runs: its release and a digest of its sources, the same in a checkout and where that is installed.
+
+    A release alone does not name a commit, and a commit is not known where a wheel was installed.
+    """
+    digest = hashlib.sha256()
+    roots = {part: Path(spec.origin).parent for part in PARTS if (spec := importlib.util.find_spec(part)) and spec.origin}
+    for part, root in roots.items():
+        for path in sorted(root.rglob("*.py")):
+            digest.update(f"{part}/{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return f"{perfgate.__version__}+{digest.hexdigest()[:12]}"
 
 
 def slug(text: str) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfgate.errors import RunnerError
+from perfgate.errors import InputError, RunnerError
 from perfgate.machine.links import list_link_states
 from perfgate.machine.nvml import ask, open_nvml, read_visible
-from perfgate.runner.health import Reading
+from perfgate.machine.tools import Tool
+from perfgate.runner.health import Finding, Reading, Severity
 from perfgate.runner.setup.host import Board
 
+_DCGM = Tool(timeout_s=600.0, failed=RunnerError)
 _Answer = TypeVar("_Answer")
 
 
@@ -33,6 +35,29 @@ def list_boards() -> tuple[Board, ...]:
             bus=_text(nvml.nvmlDeviceGetPciInfo(device).busId),
         )
     )
+
+
+def lock_clocks(uuid: str, mhz: int) -> None:
+    """Hold a GPU at one clock, as root. Raise TelemetryError where its driver refuses.
+
+    NVML does not tell what is locked, and a reload of the driver or `nvidia-smi -rgc` undoes it: so it is set, not compared.
+    """
+    with open_nvml() as nvml:
+        if nvml is not None:
+            nvml.nvmlDeviceSetGpuLockedClocks(nvml.nvmlDeviceGetHandleByUUID(uuid), mhz, mhz)
+
+
+def diagnose(gpu: int | None = None) -> tuple[Finding, ...]:
+    """Run DCGM's second level on one GPU, else on all; some two minutes, in which nothing on the machine may measure."""
+    chosen = [] if gpu is None else ["-i", str(gpu)]
+    try:
+        _DCGM.call(["dcgmi", "diag", "-r", "2", *chosen], name="DCGM's diagnosis")
+    except InputError:
+        message = "dcgmi is not installed, so nothing was looked at in depth; install datacenter-gpu-manager"
+        return (Finding(severity=Severity.DEGRADED, where="host", message=message),)
+    except RunnerError as error:
+        return (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
+    return ()
 
 
 def read_toolchain() -> tuple[str, str]:

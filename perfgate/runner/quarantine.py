@@ -1,4 +1,5 @@
 """Closed slots: a job that was refused closes its slot for a while, so that the next refused one does not come at once.
+So does what DCGM finds of its GPU.
 
 The hook runs as the slot's user, so all it can leave is a note in the slot's own folder. Root makes a mark of it when the job
 has ended, in a folder that no job can write: a job can close its own slot, for a while, and no other.
@@ -38,9 +39,9 @@ def take_refusal(home: Path) -> str | None:
     return text.strip() or "no reason was noted"
 
 
-def close_slot(runner: Runner, name: str, reason: str, clock: float | None = None) -> None:
+def close_slot(runner: Runner, name: str, reason: str, clock: float | None = None, *, for_s: float | None = None) -> None:
     """Close a slot for a while, as root. Raise RunnerError where the mark cannot be written."""
-    until = (time.time() if clock is None else clock) + runner.quarantine_s
+    until = (time.time() if clock is None else clock) + (runner.quarantine_s if for_s is None else for_s)
     path = _mark(runner, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

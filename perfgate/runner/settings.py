@@ -64,7 +64,7 @@ class Limits:
 class Runner:
     """One machine. `state` keeps the marks of closed slots, `cache` the read-only seeds, `engine` is the Python with the
     engine, `models` the folder whose `hub` jobs find their models in, `networks` are those beside the internet that jobs may
-    reach.
+    reach, `clock_mhz` what every GPU is locked to before each job, None for the driver's own choice.
 
     Jobs of `workflows` are let in; what jobs of `seeding` compiled for the main branch may become a seed.
 
@@ -80,6 +80,7 @@ class Runner:
     models: Path = Path("/srv/models")
     quarantine_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 300.0
     networks: tuple[Network, ...] = ()
+    clock_mhz: Annotated[int, Field(ge=100, le=5000)] | None = None
     pristine: Path = Path("/opt/actions-runner")
     folder: Path = Path("/var/lib/perfgate/slots")
     hooks: Path = Path("/opt/perfgate/hooks")

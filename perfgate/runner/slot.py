@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from perfgate.errors import InputError, RunnerError
-from perfgate.runner.gpus import read_gpus, read_kernel_log
+from perfgate.machine.lock import find_lock_folder
+from perfgate.runner.gpus import diagnose, lock_clocks, read_gpus, read_kernel_log
 from perfgate.runner.health import Reading, judge_health
-from perfgate.runner.quarantine import find_quarantine
+from perfgate.runner.quarantine import close_slot, find_quarantine
 from perfgate.runner.scrub import find_user
 from perfgate.runner.settings import Runner, Slot
+from perfgate.runner.slots import Wish, hold
 
 CONFIG_FILE = "jit"
 RUNNER_DIR = "runner"
 VARIABLE = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+DEEP_S = 86_400.0
+"""How long what DCGM said of a GPU counts, good or bad."""
 
 
 def find_slot(runner: Runner, name: str) -> Slot:
@@ -31,13 +36,17 @@ def find_slot(runner: Runner, name: str) -> Slot:
 def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], str]) -> Path:
     """Make the slot ready for one job. `register` gets a name and labels and returns the configuration.
 
-    Raise RunnerError, and register nothing, where the slot is closed or its GPU unfit: a sick machine takes no job.
+    Raise RunnerError, and register nothing, where the slot is closed or its GPU unfit: a sick machine takes no job. No job can
+    come yet, so this is when the GPU is looked at in depth.
     """
     slot = find_slot(runner, name)
     uid = find_user(slot.user)
     if closed := find_quarantine(runner, name):
         raise RunnerError(f"slot {name} is closed: {closed}")
     reading = _require_fit(slot)
+    if runner.clock_mhz is not None:
+        lock_clocks(slot.gpu, runner.clock_mhz)
+    _look_deeper(runner, name, reading)
     folder = runner.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -50,6 +59,26 @@ def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], 
         raise RunnerError(f"{folder}: cannot be prepared ({error}); is {runner.pristine} GitHub's unpacked runner?") from None
     enlist(runner, name, lambda registered: register(registered, list_labels(reading)))
     return folder
+
+
+def _look_deeper(runner: Runner, name: str, reading: Reading) -> None:
+    """Once a day, and while nothing on the machine measures, have DCGM load the slot's GPU.
+
+    Raise RunnerError for what it finds, which closes the slot until the next look.
+    """
+    seen = runner.state / f"looked-{name}"
+    if shutil.which("dcgmi") is None or (seen.exists() and time.time() - seen.stat().st_mtime < DEEP_S):
+        return
+    try:
+        with hold(Wish(is_exclusive=True, timeout_s=0.0), find_lock_folder()):
+            findings = diagnose(reading.index)
+    except RunnerError:
+        return  # somebody measures: it is looked at before a later job
+    if findings:
+        close_slot(runner, name, findings[0].message, for_s=DEEP_S)
+        raise RunnerError(f"not fit, so not registered: GPU {reading.index}: {findings[0].message}")
+    seen.parent.mkdir(parents=True, exist_ok=True)
+    seen.touch()
 
 
 def list_labels(reading: Reading) -> tuple[str, ...]:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfgate import __version__
 from perfgate.core import Role
 from perfgate.engines.table import ENGINES
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
-from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.fingerprint import read_build, read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.folders import Progressed, require_same
@@ -97,7 +96,7 @@ def build_record(matrix: Matrix, model: Path) -> MatrixRecord:
         servers[name] = spec.build_record(scenario, model, fingerprint, name)
     return MatrixRecord(
         schema=1,
-        perfgate=__version__,
+        perfgate=read_build(),
         name=matrix.name,
         begun_utc=write_utc(),
         servers=servers,

@@ -11,11 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from perfgate import __version__
 from perfgate.core import Arm
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
-from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.fingerprint import read_build, read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.folders import Progressed, read_progressed, require_same
@@ -145,7 +144,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
     labels = {arm: describe_arm(spec) for arm, spec in request.arms.items()}
     return SessionRecord(
         schema=1,
-        perfgate=__version__,
+        perfgate=read_build(),
         scenario=scenario.name,
         workload_hash=scenario.workload_hash,
         purpose=request.purpose,

@@ -142,6 +142,13 @@ int nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, unsigned int *le
 int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = number("pcie_width", 16); return 0; }
 int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = 16; return 0; }
 int nvmlDeviceGetPersistenceMode(void *device, unsigned int *mode) { (void)device; *mode = number("persistence", 1); return 0; }
+int nvmlDeviceSetGpuLockedClocks(void *device, unsigned int low, unsigned int high) { /* what was locked stands beside the state */
+    char path[4096];
+    snprintf(path, sizeof path, "%s.clocks", getenv("FAKE_NVML") ? getenv("FAKE_NVML") : "");
+    FILE *file = fopen(path, "a");
+    if (file) { fprintf(file, "%zu %u %u\n", (size_t)device - 1, low, high); fclose(file); }
+    return number("lock_error", 0);
+}
 int nvmlDeviceGetMinorNumber(void *device, unsigned int *minor) { *minor = (size_t)device - 1; return 0; }
 int nvmlDeviceGetPciInfo_v3(void *device, pci_t *pci) { /* the first GPU sits at 17:00.0, the next ones behind it */
     memset(pci, 0, sizeof *pci);

@@ -9,10 +9,10 @@ from dataclasses import replace
 from math import exp
 from pathlib import Path
 
-from perfgate import __version__
 from perfgate.core import Arm, Fingerprint, Role, Run, Window
 from perfgate.evidence import Session
 from perfgate.gate.baselines import build_baseline
+from perfgate.machine.fingerprint import read_build
 from perfgate.metrics import METRICS
 from perfgate.results.records import ArmRecord, SessionRecord
 from perfgate.results.writer import ResultWriter
@@ -165,7 +165,7 @@ def write_folder(folder: Path, session: Session, text: str = SCENARIO_TEXT, at: 
     }
     record = SessionRecord(
         schema=1,
-        perfgate=__version__,
+        perfgate=read_build(),
         scenario=scenario.name,
         workload_hash=scenario.workload_hash,
         purpose="calibration" if session.is_aa else "ab",

@@ -23,6 +23,7 @@ from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
 from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record
 from perfgate.github.handoff.profiles import unpack_profile
+from perfgate.machine.fingerprint import read_build
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
 from perfgate.results.profiling.attribution import list_ledger
@@ -69,6 +70,14 @@ def subject(*, repository="owner/name", pr=7, head=HEAD, run=11, attempt=1, hard
     ]
 
 
+def pack_recorded(folder, place):
+    """Pack a session that is kept here as if today's perfgate had measured it; return the file."""
+    assert main(["handoff", "pack", str(folder), "-o", str(place), *subject(hardware="h200")]) == 0
+    [path] = place.glob("handoff-*.json")
+    path.write_bytes(orjson.dumps({**orjson.loads(path.read_bytes()), "perfgate": read_build()}))
+    return path
+
+
 def open_document(tmp_path, content, scenario_file, *, name=NAME, **changes):
     """Put `content` into an artifact and open it as the trusted side does; return the exit code."""
     path = tmp_path / "artifact.zip"
@@ -89,8 +98,7 @@ def refused(tmp_path, capsys):
 def test_handoff__the_verdict_is_the_same_on_the_other_side(tmp_path, capsys):
     """Real windows of an H200, with every inter-token gap."""
     scenario = SLOWER / "scenario.toml"
-    main(["handoff", "pack", str(SLOWER), "-o", str(tmp_path), *subject(hardware="h200")])
-    packed = next(tmp_path.glob("handoff-*.json"))
+    packed = pack_recorded(SLOWER, tmp_path)
     main(
         ["handoff", "open", str(packed), "--out", str(tmp_path / "out"), "--scenario", str(scenario), *subject(hardware="h200")]
     )
@@ -120,9 +128,7 @@ def test_handoff__the_machine_time_is_the_same_on_the_other_side(tmp_path, scena
 
 
 def test_handoff__carries_no_text_path_or_setting(tmp_path):
-    main(["handoff", "pack", str(EQUAL), "-o", str(tmp_path), *subject(hardware="h200")])
-
-    text = next(tmp_path.glob("handoff-*.json")).read_text()
+    text = pack_recorded(EQUAL, tmp_path).read_text()
 
     assert "/tmp/" not in text
     assert "/opt/" not in text
@@ -159,8 +165,7 @@ def routed(tmp_path_factory):
     place = tmp_path_factory.mktemp("routed")
     text = (UNDECIDED / "scenario.toml").read_text()
     (place / "s.toml").write_text(text + "\n[equivalence]\nenabled = false\n")
-    assert main(["handoff", "pack", str(UNDECIDED), "-o", str(place), *subject(hardware="h200")]) == 0
-    [path] = place.glob("handoff-*.json")
+    path = pack_recorded(UNDECIDED, place)
     return place / "s.toml", path.name, path.read_bytes()
 
 

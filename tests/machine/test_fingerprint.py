@@ -1,16 +1,31 @@
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import perfgate
 from perfgate.core import ABSENT, Fingerprint
 from perfgate.engines.table import PACKAGES
 from perfgate.errors import EngineError
 from perfgate.machine import fingerprint as environment
-from perfgate.machine.fingerprint import cpu_key, gpu_key, read_cpu, read_fingerprint, read_gpu, read_software, slug
+from perfgate.machine.fingerprint import (
+    PARTS,
+    cpu_key,
+    gpu_key,
+    read_build,
+    read_cpu,
+    read_fingerprint,
+    read_gpu,
+    read_software,
+    slug,
+)
 from perfgate.verdict.differences import (
     HARDWARE_FACTS,
     HOST_FACTS,
@@ -20,6 +35,8 @@ from perfgate.verdict.differences import (
     host_differences,
     software_differences,
 )
+
+ROOT = Path(__file__).parents[2]
 
 
 class NVMLError(Exception):
@@ -98,6 +115,30 @@ def use_nvml(monkeypatch):
         return nvml
 
     return use
+
+
+ASK_BUILD = "from perfgate.machine.fingerprint import read_build; print(read_build())"
+
+
+def test_read_build__is_of_the_sources_wherever_they_lie(tmp_path):
+    """What an installation adds beside them, data and compiled files, changes nothing; one line of a source does."""
+
+    def ask():
+        done = subprocess.run([sys.executable, "-P", "-c", ASK_BUILD], env=place, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    place = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for part in PARTS:
+        shutil.copytree(ROOT / part, tmp_path / part)
+    (tmp_path / "perfgate" / "deploy").mkdir()
+    (tmp_path / "perfgate" / "deploy" / "install.sh").touch()
+    installed = ask()
+    with (tmp_path / "perfgate_moe" / "errors.py").open("a") as file:
+        file.write("# another commit\n")
+
+    assert installed == read_build()
+    assert installed.partition("+")[0] == ask().partition("+")[0] == perfgate.__version__
+    assert ask() != installed
 
 
 def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):

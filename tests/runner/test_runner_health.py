@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfgate.machine.accelerators import find_label, find_label_of_facts
+from perfgate.machine.fingerprint import read_build
 from perfgate.runner.gpus import read_kernel_log
 from perfgate.runner.health import Reading, Severity, find_severity, judge_health
 from tests.fakes.sick_gpu import build_library, run_with_gpu
@@ -169,6 +170,15 @@ def test_doctor__another_machine_than_asked_for(library, tmp_path):
 
     assert done.returncode == 40
     assert "NVIDIA H200 with 140.4 GiB is h200, not h20" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("build", "code", "words"), [(read_build(), 0, "0 finding(s)"), ("0.1.0+0123456789ab", 40, "the workflows are of 0.1.0+01")]
+)
+def test_doctor__another_perfgate_than_the_workflows(library, tmp_path, build, code, words):
+    done = run_doctor(library, tmp_path, options=f'"--build", "{build}"')
+
+    assert (done.returncode, words in done.stdout) == (code, True), done.stdout + done.stderr
 
 
 def test_doctor__looks_only_at_the_slots_gpu(library, tmp_path):

@@ -17,8 +17,10 @@ from perfgate.cli import main
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.registration import App, register, sign_token
 from perfgate.machine.accelerators import PRIORITIES
+from perfgate.machine.lock import find_lock_folder
 from perfgate.runner.settings import Runner, Slot
 from perfgate.runner.slot import format_environment
+from perfgate.runner.slots import Wish, hold
 from perfgate.serving.model.location import find_cache
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
@@ -157,8 +159,8 @@ sys.exit(main(["runner", "prepare", "--slot", "0"]))
 """
 
 
-def run_prepare(library, tmp_path, settings, state=""):
-    return run_with_gpu(library, tmp_path, PREPARE.format(state=state), PERFGATE_RUNNER_CONFIG=str(settings))
+def run_prepare(library, tmp_path, settings, state="", **env):
+    return run_with_gpu(library, tmp_path, PREPARE.format(state=state), PERFGATE_RUNNER_CONFIG=str(settings), **env)
 
 
 @needs_root
@@ -220,6 +222,62 @@ def test_prepare__a_sick_machine_registers_nothing(server, library, tmp_path, se
     assert done.returncode == 3
     assert words in done.stderr
     assert server.get()["log"] == []
+
+
+@needs_root
+def test_prepare__locks_the_clock_before_each_job(server, library, tmp_path, settings):
+    """A reload of the driver undoes what was locked, and NVML cannot be asked for it."""
+    settings.write_text(f"clock_mhz = 1500\n{settings.read_text()}")
+    codes = [run_prepare(library, tmp_path, settings, state).returncode for state in ("", "", "lock_error=4")]
+
+    assert (tmp_path / "state.clocks").read_text() == "0 1500 1500\n" * 3
+    assert codes == [0, 0, 3]
+    assert sum("jitconfig" in path for path in server.paths("POST")) == 2
+
+
+@pytest.fixture
+def dcgm(tmp_path):
+    """A dcgmi that notes how it is called and ends as asked; the folder of it and of its notes."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "dcgmi").write_text(f'#!/bin/sh\necho "$*" >> {folder}/calls\necho Memory: Fail\nexit ${{DCGM:-0}}\n')
+    (folder / "dcgmi").chmod(0o755)
+    (folder / "calls").touch()
+    return folder
+
+
+@needs_root
+def test_prepare__looks_at_the_slots_gpu_in_depth_once_a_day(library, tmp_path, settings, dcgm):
+    settings.write_text(settings.read_text().replace("GPU-0000", "GPU-0001"))
+    path = f"{dcgm}:{os.environ['PATH']}"
+    for _ in range(2):
+        assert run_prepare(library, tmp_path, settings, "count=2", PATH=path).returncode == 0
+    assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n"
+
+    os.utime(tmp_path / "marks" / "looked-0", (0, 0))
+    run_prepare(library, tmp_path, settings, "count=2", PATH=path)
+    assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n" * 2
+
+
+@needs_root
+def test_prepare__what_is_found_in_depth_closes_the_slot(server, library, tmp_path, settings, dcgm):
+    path = f"{dcgm}:{os.environ['PATH']}"
+    found = run_prepare(library, tmp_path, settings, PATH=path, DCGM="226")
+    again = run_prepare(library, tmp_path, settings, PATH=path)
+
+    assert (found.returncode, "GPU 0: DCGM's diagnosis: failed (Memory: Fail)" in found.stderr) == (3, True), found.stderr
+    assert (again.returncode, "slot 0 is closed: DCGM's diagnosis" in again.stderr) == (3, True), again.stderr
+    assert (dcgm / "calls").read_text().count("diag") == 1
+    assert server.get()["log"] == []
+
+
+@needs_root
+def test_prepare__nothing_is_loaded_beside_a_measurement(library, tmp_path, settings, dcgm):
+    with hold(Wish(), find_lock_folder()):
+        done = run_prepare(library, tmp_path, settings, PATH=f"{dcgm}:{os.environ['PATH']}")
+
+    assert done.returncode == 0, done.stderr
+    assert (dcgm / "calls").read_text() == ""
 
 
 @needs_root

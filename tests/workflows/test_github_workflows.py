@@ -418,12 +418,29 @@ def test_requirements__name_every_test_tool():
     assert "export TEST_LOCK=.github/requirements-test.txt" in (ROOT / ".ci" / "run").read_text()
 
 
+def test_requirements__of_the_engine_agree_with_the_test_tools():
+    """CI puts both lists into one environment: what the second one changed would be tested by half."""
+    pins = [
+        dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", (ROOT / ".github" / name).read_text(), re.MULTILINE))
+        for name in ("requirements-test.txt", "requirements-cpu-engine.txt")
+    ]
+
+    assert {name: (version, pins[1][name]) for name, version in pins[0].items() if pins[1].get(name, version) != version} == {}
+
+
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_install__is_by_hash_in_every_workflow(name):
     installs = find_installs(WORKFLOWS[name][0])
 
     assert [line for line in installs if "--require-hashes" not in line and "--no-index" not in line] == []
     assert find_installs("- run: python -m pip install .") == ["pip install ."]
+
+
+def test_ci__takes_the_engine_by_hash():
+    """Its index is a second one, from which another file of the same version could come."""
+    [step] = [step for name, _, step in STEPS if name.startswith("ci") and ".ci/run" in step.get("run", "")]
+
+    assert step["env"]["ENGINE_LOCK"] == ".github/requirements-cpu-engine.txt"
 
 
 def test_zizmor__finds_nothing():

@@ -13,6 +13,7 @@ import shutil
 import pytest
 
 from perfgate.github.comment.sections import parse
+from perfgate.machine.fingerprint import read_build
 from tests.fakes.github.act import (
     ACT,
     BASE,
@@ -59,7 +60,7 @@ def test_pull_request__is_measured_and_passes(place, server):
     assert find_step(outcome, "python -P -m perfgate github verdict --action") == "success"
     assert (place / "store" / f"perfgate-h20-{SCENARIO}-1" / f"handoff-{SCENARIO}.json").exists()
     commands = (place / "store" / "commands").read_text().splitlines()
-    assert commands[0] == "runner doctor --expect h20"
+    assert commands[0] == f"runner doctor --expect h20 --build {read_build()}"
     arms = "--python arms/base/bin/python --candidate-python arms/head/bin/python"
     assert commands[3:5] == ["runner cache lend caches/base", "runner cache lend caches/candidate"]
     trees = "--checkout head --base-checkout base --output proof.json --caches caches"
@@ -210,7 +211,7 @@ def test_schedule__machines_are_looked_at(place, doctor, canary):
     outcome = run_act(place, "perfgate-runners.yml", "schedule", {"ref": "refs/heads/main"}, DOCTOR=doctor)
 
     assert find_step(outcome, "The same build against itself") == canary, outcome.output[-4000:]
-    assert "runner doctor --deep --expect h20" in (place / "store" / "commands").read_text()
+    assert f"runner doctor --expect h20 --build {read_build()}" in (place / "store" / "commands").read_text()
 
 
 GH = """#!/bin/bash
@@ -259,7 +260,7 @@ def test_pull_request__a_sick_machine_measures_nothing(place, server):
 
     assert outcome.steps["The machine is fit to measure"] == "failure"
     assert "success" not in (outcome.steps.get("Measure"), outcome.steps.get("Hand over"))
-    assert (place / "store" / "commands").read_text() == "runner doctor --expect h20\n"
+    assert (place / "store" / "commands").read_text() == f"runner doctor --expect h20 --build {read_build()}\n"
 
 
 def test_attack__a_hostile_title_and_branch(place, server):

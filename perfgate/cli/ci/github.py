@@ -26,7 +26,7 @@ from perfgate.github.events import LABEL, find_repository, find_sha, read_event
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.judging import NOTHING_TO_JUDGE, JobVerdict, judge_job
 from perfgate.github.night.learning import learn_from
-from perfgate.github.outputs import add_summary, write_outputs
+from perfgate.github.outputs import add_summary
 from perfgate.github.planning import plan_measurement
 from perfgate.github.settings import MachineSettings, Settings, format_jobs, load_settings, parse_jobs
 from perfgate.github.statuses import fetch_statuses
@@ -93,10 +93,7 @@ def check_machine(name: str, scenarios: tuple[str, ...]) -> MachineSettings:
 @add_format_option
 def jobs(settings: Path, style: str) -> int:
     """Write every job of the settings as the output matrix, for a scheduled workflow."""
-    wanted = load_settings(settings).list_jobs(is_night=True)
-    matrix = format_jobs(wanted)
-    write_outputs({"matrix": matrix})
-    print_result(style, {"matrix": wanted}, f"matrix={matrix}")
+    print_outputs({"matrix": format_jobs(load_settings(settings).list_jobs(is_night=True))}, style)
     return 0
 
 

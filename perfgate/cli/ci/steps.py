@@ -15,6 +15,7 @@ from perfgate.github.judging import JudgingOptions
 from perfgate.github.outputs import write_outputs
 from perfgate.github.planning import name_machines
 from perfgate.github.settings import load_settings
+from perfgate.machine.fingerprint import read_build
 
 left_option = option_of("Results of the jobs")
 SETTINGS = judging_option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
@@ -46,7 +47,11 @@ def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
 
 
 def print_outputs(values: Mapping[str, str], style: str, **more: Any) -> None:
-    """Write outputs for the jobs that follow, and show them; as JSON the matrix is no text, and `more` stands beside them."""
-    write_outputs(values)
-    content = {**values, "matrix": orjson.loads(values["matrix"]), **more}
-    print_result(style, content, *(f"{name}={value}" for name, value in values.items()))
+    """Write outputs for the jobs that follow, and show them; as JSON the matrix is no text, and `more` stands beside them.
+
+    Among them is the perfgate that judges what those jobs measure: a machine with another one refuses.
+    """
+    told = {**values, "build": read_build()}
+    write_outputs(told)
+    content = {**told, "matrix": orjson.loads(values["matrix"]), **more}
+    print_result(style, content, *(f"{name}={value}" for name, value in told.items()))

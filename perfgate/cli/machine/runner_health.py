@@ -13,11 +13,11 @@ import click
 
 from perfgate.cli.output import FILE, add_format_option
 from perfgate.errors import InputError, RunnerError, TelemetryError
+from perfgate.machine.fingerprint import read_build
 from perfgate.machine.lock import find_lock_folder
-from perfgate.machine.tools import Tool
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
-from perfgate.runner.gpus import read_gpus, read_kernel_log
+from perfgate.runner.gpus import diagnose, read_gpus, read_kernel_log
 from perfgate.runner.health import Finding, Severity, find_severity, judge_health
 from perfgate.runner.settings import load_runner
 from perfgate.runner.slots import Held, Wish, hold
@@ -28,21 +28,22 @@ LOG = click.Path(path_type=Path, readable=False)
 KERNEL_LOG = click.option(
     "--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Kernel log with the XID errors."
 )
-_DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 
 
 @click.command()
 @click.option("--expect", metavar="LABEL", help="The expected kind of machine, for example h20.")
+@click.option("--build", metavar="BUILD", help="The perfgate of the workflows, as `perfgate github plan` prints it.")
 @click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, which takes minutes.")
 @add_format_option
 @KERNEL_LOG
 @click.option(
     "--note", type=FILE, metavar="RESULT_DIR", help="Write the findings into a result folder, which makes it INVALID."
 )
-def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note: Path | None) -> int:
+def doctor(expect: str | None, build: str | None, *, deep: bool, style: str, kernel_log: Path, note: Path | None) -> int:
     """Say whether this machine is fit to measure.
 
-    Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.
+    Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine
+    or another perfgate.
     """
     log = read_kernel_log(kernel_log)
     try:
@@ -50,7 +51,7 @@ def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note
         findings = judge_health(readings, expected=expect, kernel_log=log or "")
     except (RunnerError, TelemetryError) as error:
         readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
-    findings = (*findings, *(diagnose() if deep else ()))
+    findings = (*findings, *compare_build(build), *(diagnose() if deep else ()))
     if style == "json":
         click.echo(format_json({"severity": int(find_severity(findings)), "findings": findings, "readings": readings}))
     else:
@@ -64,16 +65,12 @@ def doctor(expect: str | None, *, deep: bool, style: str, kernel_log: Path, note
     return int(find_severity(findings))
 
 
-def diagnose() -> tuple[Finding, ...]:
-    """Run DCGM's second level, which loads every GPU for a moment; it must not run beside a measurement."""
-    try:
-        _DCGM.call(["dcgmi", "diag", "-r", "2"], name="DCGM's diagnosis")
-    except InputError:
-        message = "dcgmi is not installed, so nothing was looked at in depth; install datacenter-gpu-manager"
-        return (Finding(severity=Severity.DEGRADED, where="host", message=message),)
-    except RunnerError as error:
-        return (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
-    return ()
+def compare_build(wanted: str | None) -> tuple[Finding, ...]:
+    """Refuse a machine whose perfgate is another one than the workflows': it might measure what those judge otherwise."""
+    if wanted in {None, own := read_build()}:
+        return ()
+    message = f"it has perfgate {own}, and the workflows are of {wanted}; deploy/install.sh brings their commit"
+    return (Finding(severity=Severity.WRONG, where="host", message=message),)
 
 
 def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:

@@ -25,7 +25,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--gpu", "gpus", multiple=True, metavar="UUID", help="Make a slot of this GPU only; repeatable (default: of every GPU)."
 )
-@click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks at boot.")
+@click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks before each job.")
 @click.option(
     "--allow-network",
     "networks",
@@ -60,7 +60,7 @@ def init_host(
         repositories=choose_repositories(configured, repositories),
         networks=choose_networks(configured, networks),
         resolvers=read_resolvers(),
-        clock_mhz=clock_mhz,
+        clock_mhz=choose_clock(configured, clock_mhz),
     )
     plan = plan_host(read_shipped(), site)
     # Each step is told when it is done: the one that fails is then the next one.
@@ -112,3 +112,12 @@ def choose_networks(configured: Runner | None, networks: tuple[str, ...]) -> tup
     if found and set(found) != set(configured.networks):
         raise InputError("--allow-network: /etc/perfgate/runner.toml names others and is kept; edit `networks` there")
     return configured.networks
+
+
+def choose_clock(configured: Runner | None, mhz: int | None) -> int | None:
+    """What the GPUs are locked to. Raise InputError where the settings name another clock."""
+    if configured is None:
+        return mhz
+    if mhz not in {None, configured.clock_mhz}:
+        raise InputError("--clock-mhz: /etc/perfgate/runner.toml is kept; edit `clock_mhz` there")
+    return configured.clock_mhz

@@ -10,10 +10,10 @@ import zlib
 from dataclasses import fields
 from pathlib import Path
 
-from perfgate import __version__
 from perfgate.errors import HandoffError
 from perfgate.github.handoff.handoff import MAX_DOCUMENT_BYTES, Handoff, HandoffSubject, parse_handoff
 from perfgate.machine.accelerators import find_label_of_facts
+from perfgate.machine.fingerprint import read_build
 from perfgate.scenario.schema import NAME
 
 MAX_ARCHIVE_BYTES = 32 * 2**20
@@ -111,9 +111,9 @@ def check_subject(handoff: Handoff, expected: HandoffSubject, source: str) -> No
         claimed, due = getattr(handoff.subject, field.name), getattr(expected, field.name)
         if claimed != due:
             raise HandoffError(f"{source}: subject.{field.name} is {claimed}, but its run belongs to {due}; refused")
-    if handoff.perfgate != __version__:
+    if handoff.perfgate != (own := read_build()):
         raise HandoffError(
-            f"{source}: measured by perfgate {handoff.perfgate}, and this side is {__version__}; install that on the machine"
+            f"{source}: measured by perfgate {handoff.perfgate}, and this side is {own}; install this commit on the machine"
         )
     for arm, found in handoff.arms.items():
         if (label := find_label_of_facts(found.facts)) != expected.hardware:

@@ -21,7 +21,6 @@ PLACES = {
     "tmpfiles.d": PurePosixPath("/etc/tmpfiles.d"),
     "polkit": PurePosixPath("/etc/polkit-1/rules.d"),
 }
-CLOCKS = "perfgate-clocks.service"
 # No home: a job writes its own folder, and no login, mail or user manager of that name may find its settings there.
 _USER_LINE = 'u ghr{name} - "perfgate slot {name}" - /usr/sbin/nologin\nm ghr{name} perfgate\n'
 _LOCK_LINE = "f /run/perfgate/gpu-{uuid}.lock 0640 root ghr{name}\n"
@@ -33,13 +32,12 @@ DeviceAllow=/dev/nvidiactl rw
 DeviceAllow=/dev/nvidia-uvm rw
 MemoryMax={memory_bytes}
 """
-_CLOCK = """# Written by `perfgate runner init-host --clock-mhz`.
-[Service]
-Environment=PERFGATE_CLOCK_MHZ={mhz}
-"""
 _POLICY = """# Who may use this machine, and how. Written once by `perfgate runner init-host`; it is yours to edit from here on.
 repositories = [{repositories}]
 engine = "/opt/perfgate/bin/python"
+
+# The clock that every GPU is locked to before each job; without it the driver chooses. A noise band counts for one of these.
+{clock}
 
 # Networks of the site that jobs may reach, such as that of a proxy; the resolvers of /etc/resolv.conf are let in as they are.
 # `perfgate runner init-host` writes them into the units.
@@ -107,7 +105,7 @@ class Site:
 
 def plan_host(shipped: Mapping[str, str], site: Site) -> HostPlan:
     """Plan a machine. `shipped` are the texts below deploy/ by their path there."""
-    slots, clock_mhz = site.slots, site.clock_mhz
+    slots = site.slots
     if not slots:
         raise InputError("no GPU and no slot: nothing to prepare; load NVIDIA's driver first, or name the GPUs with --gpu")
     units = [f"perfgate-runner@{name}.service" for name in sorted(slots)]
@@ -117,11 +115,10 @@ def plan_host(shipped: Mapping[str, str], site: Site) -> HostPlan:
             *(_place(name, text) for name, text in sorted(shipped.items())),
             PlannedFile(path=PurePosixPath("/etc/tmpfiles.d/perfgate-slots.conf"), content=_format_locks(slots)),
             *(_plan_slot(name, site) for name in sorted(slots)),
-            *(() if clock_mhz is None else (_plan_clock(clock_mhz),)),
             PlannedFile(path=CONFIG, content=format_policy(site), is_own=True),
         ),
         users=tuple(f"ghr{name}" for name in sorted(slots)),
-        units=(*units, "perfgate-status.timer", *(() if clock_mhz is None else (CLOCKS,))),
+        units=(*units, "perfgate-status.timer"),
     )
 
 
@@ -151,16 +148,14 @@ def _plan_slot(name: str, site: Site) -> PlannedFile:
     return PlannedFile(path=path, content="".join(lines))
 
 
-def _plan_clock(mhz: int) -> PlannedFile:
-    return PlannedFile(path=UNITS / f"{CLOCKS}.d" / "clock.conf", content=_CLOCK.format(mhz=mhz))
-
-
 def format_policy(site: Site) -> str:
     """Write a first `runner.toml`: who is let in, and one slot a GPU."""
     if not site.repositories:
         raise InputError("--repository: name at least one, OWNER/NAME; jobs of other repositories are refused")
     quote = ", ".join
     head = _POLICY.format(
-        repositories=quote(f'"{name}"' for name in site.repositories), networks=quote(f'"{name}"' for name in site.networks)
+        repositories=quote(f'"{name}"' for name in site.repositories),
+        networks=quote(f'"{name}"' for name in site.networks),
+        clock="# clock_mhz = 1500" if site.clock_mhz is None else f"clock_mhz = {site.clock_mhz}",
     )
     return head + "".join(_SLOT.format(name=name, uuid=board.uuid) for name, board in sorted(site.slots.items()))

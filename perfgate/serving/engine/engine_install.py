@@ -11,6 +11,7 @@ from pathlib import Path
 import perfgate
 from perfgate.engines.sglang_releases import ENGINE, KEPT, STAND_IN, STAND_IN_NAME, WITHOUT_PINS, list_needs, needs_stand_in
 from perfgate.errors import EngineError
+from perfgate.machine.fingerprint import PARTS
 from perfgate.machine.tools import Tool
 
 # Step 2 of 2. Step 1 is the extra `cpu-engine`, whose pins these packages run with although they ask for others.
@@ -20,8 +21,6 @@ REQUIRED = ("torch", "transformers", "xgrammar")
 
 OURS = "sglang-perfgate"
 EXTRA = "cpu-engine"
-PARTS = ("perfgate", "perfgate_moe")
-"""The import packages of this distribution."""
 PLUGINS = "sglang.srt.plugins"
 _EXACT = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==([\w.+!]+)$")
 

@@ -11,11 +11,13 @@ import click
 import orjson
 import pytest
 
+from perfgate import __version__
 from perfgate.cli import main, program
 from perfgate.github.comment.sections import build_section, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.settings import load_settings
+from perfgate.machine.fingerprint import read_build
 from tests.fakes.folders import add_profiles
 from tests.fakes.github.pull_requests import (
     BASE,
@@ -301,14 +303,16 @@ def test_attack__an_artifact_of_another_run_or_change(server, tmp_path, changes,
     assert remark.replace("\\", "") in server.get()["comments"][0]["body"].replace("\\", "")
 
 
-def test_report__a_machine_that_has_another_release_of_perfgate(server, tmp_path):
+@pytest.mark.parametrize("other", ["9.9.9", __version__, f"{__version__}+0123456789ab"])
+def test_report__a_machine_that_has_another_perfgate(server, tmp_path, other):
+    """Of another release, of no known commit, of another commit of the same release."""
     artifact = pack(tmp_path)
-    artifact.write_bytes(orjson.dumps({**orjson.loads(artifact.read_bytes()), "perfgate": "9.9.9"}))
+    artifact.write_bytes(orjson.dumps({**orjson.loads(artifact.read_bytes()), "perfgate": other}))
     set_run(server, artifact)
 
     assert report(tmp_path, make_run()) == 0
     assert read_sections(server) == {"test-gpu": "invalid"}
-    assert "measured by perfgate 9.9.9" in server.get()["comments"][0]["body"].replace("\\", "")
+    assert f"measured by perfgate {other}, and" in server.get()["comments"][0]["body"].replace("\\", "")
 
 
 def test_attack__an_artifact_that_github_files_under_another_run(server, tmp_path):
@@ -732,7 +736,7 @@ def test_attack__a_poisoned_baseline(tmp_path, capsys, changes):
 
 def test_jobs__are_those_of_the_settings(server, tmp_path):
     assert main(["github", "jobs"]) == 0
-    assert (tmp_path / "output").read_text() == f"matrix={MATRIX}\n"
+    assert (tmp_path / "output").read_text() == f"matrix={MATRIX}\nbuild={read_build()}\n"
     assert server.get()["log"] == []
 
 
@@ -755,7 +759,7 @@ def test_plan_admit_jobs__as_json(tmp_path, capsys):
     assert (planned["action"], planned["matrix"]) == ("run", JOBS)
     assert (admitted["base_sha"], admitted["matrix"]) == (LEFT_AT, JOBS)
     assert admitted["sections"] == [{"hardware": "test-gpu", "state": "planned"}]
-    assert read_json(capsys, 0, "jobs") == {"matrix": [{**job, "kind": None} for job in JOBS]}
+    assert read_json(capsys, 0, "jobs") == {"matrix": JOBS, "build": read_build()}
 
 
 @pytest.mark.usefixtures("server")

@@ -82,7 +82,6 @@ def test_init_host__from_nothing_to_a_machine(library, tmp_path, root):
     assert stat.filemode((root / "var/cache/perfgate").stat().st_mode) == "drwxr-xr-x"
     wanted = root / "etc/systemd/system/multi-user.target.wants"
     assert sorted(path.name for path in wanted.iterdir()) == [
-        "perfgate-clocks.service",
         "perfgate-runner@0.service",
         "perfgate-runner@1.service",
     ]
@@ -95,7 +94,7 @@ def test_init_host__from_nothing_to_a_machine(library, tmp_path, root):
     assert "Result.NO" in (root / "etc/polkit-1/rules.d/10-perfgate.rules").read_text()
     drop_in = (root / "etc/systemd/system/perfgate-runner@1.service.d/gpu.conf").read_text()
     assert "DeviceAllow=/dev/nvidia1 rw" in drop_in
-    assert "PERFGATE_CLOCK_MHZ=1500" in (root / "etc/systemd/system/perfgate-clocks.service.d/clock.conf").read_text()
+    assert load_runner(root / "etc/perfgate/runner.toml").clock_mhz == 1500
 
 
 @needs_systemd
@@ -210,18 +209,20 @@ def test_init_host__what_it_cannot_do(library, tmp_path, root, case):
 
 
 @pytest.mark.parametrize(
-    ("slot", "reason"),
+    "case",
     [
-        ('user = "ada"\ngpu = "GPU-0000"', "slots.0.user: is ada, but the unit runs slot 0 as ghr0"),
-        ('user = "ghr0"\ngpu = "GPU-abcd"', "slots.0.gpu: GPU-abcd is not in this machine"),
-        ('user = "ghr0"', "slots.0.gpu: "),
-        ('user = "ghr0"\ngpu = "GPU-0000"', "--repository: "),
+        ('user = "ada"\ngpu = "GPU-0000"', [], "slots.0.user: is ada, but the unit runs slot 0 as ghr0"),
+        ('user = "ghr0"\ngpu = "GPU-abcd"', [], "slots.0.gpu: GPU-abcd is not in this machine"),
+        ('user = "ghr0"', [], "slots.0.gpu: "),
+        ('user = "ghr0"\ngpu = "GPU-0000"', ["--repository", "o/other"], "--repository: "),
+        ('user = "ghr0"\ngpu = "GPU-0000"', ["--clock-mhz", "1500"], "edit `clock_mhz` there"),
     ],
 )
-def test_init_host__settings_that_this_machine_cannot_serve(library, tmp_path, root, slot, reason):
+def test_init_host__settings_that_this_machine_cannot_serve(library, tmp_path, root, case):
+    slot, words, reason = case
     (root / "etc/perfgate").mkdir(parents=True)
     (root / "etc/perfgate/runner.toml").write_text(f'repositories = ["o/r"]\n[slots.0]\n{slot}\n')
-    done = prepare(library, tmp_path, "--repository", "o/other")
+    done = prepare(library, tmp_path, *words)
 
     assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
 
@@ -239,7 +240,7 @@ def test_plan_host__a_slot_owns_one_device():
     texts = {str(planned.path): planned.content for planned in plan.files}
 
     assert "/dev/nvidia5 rw" in texts["/etc/systemd/system/perfgate-runner@0.service.d/gpu.conf"]
-    assert "perfgate-clocks.service" not in plan.units
+    assert "\n# clock_mhz" in texts["/etc/perfgate/runner.toml"]
     with pytest.raises(InputError, match="nothing to prepare"):
         plan_host({}, build_site({}))
 
