@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -14,8 +15,11 @@ from perfgate.errors import EngineError
 from perfgate.machine.fingerprint import PARTS
 from perfgate.machine.tools import Tool
 
+RELEASE = "0.5.23"
+"""The release of SGLang that serves on a CPU unless an arm names its own Python: the newest that passes the suite."""
+
 # Step 2 of 2. Step 1 is the extra `cpu-engine`, whose pins these packages run with although they ask for others.
-PACKAGES = ("sglang==0.5.15.post1", *WITHOUT_PINS)
+PACKAGES = (f"{ENGINE}=={RELEASE}", *WITHOUT_PINS)
 _PIP = Tool(timeout_s=3600.0, missing=EngineError, failed=EngineError)
 REQUIRED = ("torch", "transformers", "xgrammar")
 
@@ -48,6 +52,7 @@ def install_engine() -> list[str]:
     missing = list_missing()
     if missing:
         _install(sys.executable, ["--no-deps", *missing])
+    put_stand_in(RELEASE, Path(sysconfig.get_path("purelib")))
     return missing
 
 
@@ -69,9 +74,14 @@ def install_release(release: str, folder: Path, torch_index: str | None = None) 
     # Beside SGLang itself, which is there already: pip reports its unmet pins, and that is expected.
     _install(str(python), [*(pin for pin in pins if pin not in WITHOUT_PINS), *list_needs(release)])
     show_plugins(packages)
-    if needs_stand_in(release):
-        (packages / STAND_IN_NAME).write_text(STAND_IN, encoding="utf-8")
+    put_stand_in(release, packages)
     return python
+
+
+def put_stand_in(release: str, packages: Path) -> None:
+    """Put a stand-in for `sgl_kernel` into a folder of packages, where the release imports it and the folder lacks it."""
+    if needs_stand_in(release) and not (packages / "sgl_kernel").exists():
+        (packages / STAND_IN_NAME).write_text(STAND_IN, encoding="utf-8")
 
 
 def _install(python: str, options: Iterable[str]) -> None:
