@@ -20,6 +20,7 @@ from perfgate.errors import EngineError, InputError
 from perfgate.machine.tools import Tool
 from perfgate.resolution.arms import Source
 from perfgate.scheduler.values import HostWork
+from perfgate.serving.engine.server import find_free_port
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.storage.schema import adapt
 
@@ -144,7 +145,9 @@ def drive(
     Raise EngineError, with what the engine said, where it cannot be driven.
     """
     places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
-    request = {**places, "args": ARGS, "meters": meters, "load": load}
+    # Its one rank binds a port; the one that SGLang would take itself may be gone again by then.
+    args = [*ARGS, "--nccl-port", str(find_free_port())]
+    request = {**places, "args": args, "meters": meters, "load": load}
     home = folder / "home"
     settings = {**_SETTINGS, "HOME": str(home), "CUDA_HOME": str(home)}
     if source.folder is not None:

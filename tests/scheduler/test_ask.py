@@ -1,5 +1,6 @@
 """Arms are driven in processes of their own; what they and callgrind leave is read, or refused in one line."""
 
+import json
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from perfgate.errors import EngineError, InputError
 from perfgate.resolution.arms import Source
 from perfgate.scheduler import ask
+from perfgate.serving.engine.server import PORTS
 
 HEAD = "# callgrind format\nversion: 1\nevents: Ir\n"
 
@@ -74,6 +76,30 @@ def test_drive__a_python_that_dies_without_an_answer(tmp_path):
 
     with pytest.raises(EngineError, match="its answer cannot be read"):
         ask.drive(source, prepare(tmp_path), ("cpu",))
+
+
+class Listener:
+    """Stands in Python's place: keeps what an arm is asked, and answers nothing."""
+
+    def __init__(self):
+        self.asked = []
+
+    def call(self, _argv, *, name, content):
+        self.asked.append(json.loads(content))
+        raise EngineError(name)
+
+
+def test_drive__each_run_has_a_port_for_its_rank_from_which_no_connection_is_served(tmp_path, monkeypatch):
+    listener = Listener()
+    monkeypatch.setattr(ask, "_PYTHON", listener)
+    source, folder = make_source(tmp_path / "tree"), prepare(tmp_path)
+    for _ in range(2):
+        with pytest.raises(EngineError):
+            ask.drive(source, folder, ("cpu",))
+
+    ports = [int(request["args"][request["args"].index("--nccl-port") + 1]) for request in listener.asked]
+    assert len(set(ports)) == 2
+    assert all(port in PORTS for port in ports)
 
 
 def test_find_valgrind__without_one(monkeypatch):
