@@ -39,8 +39,11 @@ from perfgate.stats.binomial import bound_rate
 RUNS, RESULTS = (Path(__file__).with_name(name) for name in ("runs.jsonl.gz", "results.json"))
 KINDS = ("events", "instructions")
 PLACE = "srt/managers/scheduler.py"
-ANCHOR = "        self.publish_load_snapshot(force=batch.forward_mode.is_extend())\n"
-"""A line that every step runs once."""
+ANCHOR = (
+    "        if batch.forward_mode.is_decode():\n"
+    "            self.batch_result_processor.process_batch_result_decode(batch, result)\n"
+)
+"""Lines that every step runs once, the same in the releases 0.5.15.post1 to 0.5.23."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

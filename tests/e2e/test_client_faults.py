@@ -84,7 +84,7 @@ def test_measure__a_server_that_answers_all(runs):
     ("fault", "error"),
     [
         ("drop", "aiohttp.client_exceptions.ClientPayloadError: Response payload is not completed"),
-        ("garbage", "json.decoder.JSONDecodeError: Expecting value: line 1 column 1"),
+        ("garbage", "orjson.JSONDecodeError: unexpected character, expected a JSON value: line 1 column 1"),
     ],
 )
 def test_measure__one_request_of_a_hundred_fails(runs, fault, error):

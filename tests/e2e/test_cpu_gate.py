@@ -68,7 +68,7 @@ def test_gate__killed_while_it_measures_goes_on(unchanged, state, small_scenario
 
     assert unchanged.killed.code == -signal.SIGKILL
     assert unchanged.left == []
-    assert "block 1 begins anew" in unchanged.ended.err
+    assert "block 1 is measured again" in unchanged.ended.err
     assert unchanged.before
     assert (unchanged.calibration / "windows.jsonl").read_bytes().startswith(unchanged.before)
     assert again.code == 2

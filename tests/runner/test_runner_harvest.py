@@ -100,7 +100,7 @@ def test_attack__a_process_that_lives_while_root_harvests(machine, fake_github):
         done = harvest(machine)
         left.kill()
 
-    assert (done.returncode, f"process {left.pid} of slot 0 lives" in done.stderr) == (3, True), done.stderr
+    assert (done.returncode, f"process {left.pid} of slot 0 still runs" in done.stderr) == (3, True), done.stderr
     assert not machine.cache.exists()
 
 

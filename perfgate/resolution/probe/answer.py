@@ -33,9 +33,15 @@ def prepare(request: dict[str, Any]) -> dict[str, Any]:
     pins = read_pins(request["requires"] or requires("sglang") or [])
     toolkit, unknown = choose_toolkit(pins.get("torch", ""), request)
     modules = {name: pins[package] for package, names in request["stand_ins"].items() if package in pins for name in names}
-    absent = {name: pin for name, pin in modules.items() if find_spec(name) is None}
+    absent = {name: pin for name, pin in modules.items() if is_absent(name)}
     told = {"sglang": read_version("sglang"), "torch": pins.get("torch", ""), "triton": toolkit["triton"]}
     return {"toolkit": toolkit, "unknown": unknown, "absent": absent, "told": told | {"stand_ins": sorted(absent)}}
+
+
+def is_absent(name: str) -> bool:
+    """Whether a package of kernels is not here. All are folders: one that is a single file is a stand-in, for serving on a CPU."""
+    found = find_spec(name)
+    return found is None or found.submodule_search_locations is None
 
 
 def read_pins(lines: list[str]) -> dict[str, str]:

@@ -126,7 +126,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.versions = versions
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        """A spec for what no other finder found."""
+        """A spec for what is below one of the packages."""
         del path, target
         if fullname.partition(".")[0] in self.versions:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
@@ -145,7 +145,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def stand_in(absent: dict[str, str]) -> None:
     """Stand in for packages that cannot be imported here, by name, with the version that each shall have."""
-    sys.meta_path.append(_Finder(absent))
+    sys.meta_path.insert(0, _Finder(absent))  # before what finds a stand-in of another kind under the same name
     _ignore_operators(absent)
 
 
