@@ -12,9 +12,9 @@ from tests.e2e.commands import Ended, find_leftovers, interrupt_perfgate, read_i
 # One group: two gates at once on one machine would be each other's noise.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800), pytest.mark.xdist_group("engine")]
 
-# Twenty steps' time after each step. A server that sleeps gets the processor sooner afterwards: beside work for twenty cores,
+# Six steps' time after each step. A server that sleeps gets the processor sooner afterwards: beside work for twenty cores,
 # one that slept for two steps was 8 % slower than one that never slept, and one that slept for a tenth of a second 24 %.
-INJECTION = "step:20.0"
+INJECTION = "step:6.0"
 
 
 @dataclass(frozen=True, kw_only=True)
