@@ -12,7 +12,7 @@ TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
 
 
 def test_resolve__the_engine_resolves_and_a_table_of_another_triton_is_a_loss():
-    sources = [find_source(sys.executable, sys.executable, option="--base", triton=triton) for triton in ("3.2.0", "", "")]
+    sources = [find_source(sys.executable, sys.executable, option="--base", triton=triton) for triton in ("3.6.0", "", "")]
 
     tuned, arm, again = ask_arms(sources, [MODELS["qwen3-30b"]], [GPUS["h200"]])
     same, lost = compare(arm, again, {}), compare(tuned, arm, {})
@@ -23,5 +23,5 @@ def test_resolve__the_engine_resolves_and_a_table_of_another_triton_is_a_loss():
     assert reading.choices["weights_bytes"] > 60e9  # 30.5 billion of two bytes
     assert (same.answer, same.differences) == (ResolveAnswer.SAME, ())
     assert [(one.key, one.kind.value) for one in lost.differences] == [("moe_tiles", "lost")]
-    assert lost.differences[0].base.startswith(f"{TABLE} of its own Triton 3.2.0")
-    assert lost.differences[0].candidate.startswith(f"{TABLE} of another Triton 3.2.0")
+    assert lost.differences[0].base.startswith(f"{TABLE} of its own Triton 3.6.0")
+    assert lost.differences[0].candidate.startswith(f"{TABLE} of another Triton 3.6.0")
