@@ -39,7 +39,7 @@ def prepare(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_absent(name: str) -> bool:
-    """Whether a package of kernels is not here. All are folders: one that is a single file is a stand-in, for serving on a CPU."""
+    """Whether a package of kernels is not here. All of them are folders; a single file is the stand-in for serving on a CPU."""
     found = find_spec(name)
     return found is None or found.submodule_search_locations is None
 
