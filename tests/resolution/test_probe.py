@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfgate.resolution.probe.answer import choose_toolkit, read_pins, run_apart
+from perfgate.resolution.probe.answer import choose_toolkit, is_absent, read_pins, run_apart
 from perfgate.resolution.probe.arguments import describe_graphs, describe_reduce, list_choices, list_flags, to_plain
 
 OLD = {
@@ -73,6 +73,15 @@ def test_list_flags__leaves_of_nested_ones_and_nothing_that_a_choice_tells():
 
 def test_to_plain__what_is_no_json_is_its_type():
     assert to_plain({"a": (1, {2}), "b": object()}) == {"a": [1, ["2"]], "b": "object"}
+
+
+def test_is_absent__a_single_file_stands_in_for_a_package(tmp_path, monkeypatch):
+    (tmp_path / "one_file.py").touch()
+    (tmp_path / "a_folder").mkdir()
+    (tmp_path / "a_folder" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert [is_absent(name) for name in ("one_file", "not_there", "a_folder")] == [True, True, False]
 
 
 def test_read_pins__names_extras_and_markers():
