@@ -12,6 +12,7 @@ from perfgate.evidence import Session
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
 from perfgate.report.words.figure import worse_bounds
+from perfgate.report.words.remedies import name_remedies
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.policy import CALIBRATED_BLOCKS
 
@@ -69,8 +70,8 @@ def advise(
         return replace(advice, sentence=f"{advice.sentence} More: {verdict.outcome.remedies}.")
     if verdict.outcome is Outcome.INVALID:
         return Advice(
-            sentence=f"remove the cause that is named first ({verdict.outcome.remedies}), then measure again; the others often "
-            "follow from it."
+            sentence=f"remove the cause that is named first ({name_remedies(verdict.outcome, verdict.reasons)}), then measure "
+            "again; the others often follow from it."
         )
     return Advice(sentence="no performance objection.")
 
