@@ -99,7 +99,7 @@ def reproduce(session: Session, scenario: Scenario) -> Command:
 
 
 def calibrate(verdict: Verdict, session: Session, scenario: Scenario) -> Command | None:
-    """What an uncalibrated machine lacks, and the command that mends it; None where that has no meaning."""
+    """What an uncalibrated machine lacks, and the command that adds it; None where that has no meaning."""
     if not verdict.uncalibrated or verdict.outcome is Outcome.INVALID:
         return None
     stored = verdict.policy.get("aa_blocks", 0)

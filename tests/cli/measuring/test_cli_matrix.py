@@ -184,7 +184,7 @@ def test_matrix__killed_and_resumed(*, write, monkeypatch, tmp_path, lines, use)
     ended = [event["event"] for event in read_events(folder)].count("cell_ended")
 
     assert refused[0] == 2
-    assert "already holds a matrix; go on with --resume" in refused[2]
+    assert "already holds a matrix; continue with --resume" in refused[2]
     assert code == 0, out + err
     assert [len(cell.windows) for cell in cells] == [4, 4, 4, 4]
     assert ended == 8
@@ -313,7 +313,7 @@ def test_tabulate_cells__a_cell_that_was_not_measured_yet(write, tmp_path):
 
     assert tabulate_cells(cells).rows[3][:4] == ("slowed", "paced", "0", "n/a")
     remarks = list(remark(cells, 2))
-    assert "PROBLEM slowed x paced: was not measured yet; go on with --resume" in remarks
+    assert "PROBLEM slowed x paced: was not measured yet; continue with --resume" in remarks
     assert "what to do about a problem: docs/troubleshooting.md, The folder was changed or is incomplete" in remarks
 
 
