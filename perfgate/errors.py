@@ -24,7 +24,7 @@ class EvidenceError(InputError):
 
 
 class HandoffError(InputError):
-    """A document from an untrusted job that breaks the schema, or that speaks of another change than its run belongs to."""
+    """A document from an untrusted job that breaks the schema, or that names another change than that of its run."""
 
 
 class GitHubError(PerfgateError):

@@ -1,4 +1,4 @@
-"""The table of engines: a scenario's `server.engine` names a row, and what a room wants to know of all of them is read here."""
+"""The table of engines: a scenario's `server.engine` names a row, and facts of all engines are read here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ CACHE_PLACES = {folder.variable: folder.place for engine in ENGINES.values() for
 
 
 def find_backend(backend: str) -> str:
-    """The `backend` of the engine that a load generator's backend speaks to; the first engine's where no name begins so."""
+    """The `backend` of the engine that a load generator's backend is for; the first engine's where no name begins so."""
     known = [engine.backend for engine in ENGINES.values()]
     return next((one for one in known if backend.startswith(one)), known[0])

@@ -142,7 +142,7 @@ def find_packages(handoffs: Sequence[Handoff]) -> PackagesEntry | None:
 def find_handoff(artifacts: Path, job: MatrixJob, subject: HandoffSubject) -> tuple[Path, HandoffSubject]:
     """The file that a measuring job handed over, and what it must say of itself; `artifacts` holds one folder an artifact.
 
-    A later attempt runs the jobs again that failed and keeps the others, so the last attempt that left something speaks.
+    A later attempt runs the jobs again that failed and keeps the others, so the last attempt that left something counts.
     """
     attempts = range(max(subject.run_attempt, 1), 0, -1)
     left = (attempt for attempt in attempts if (artifacts / name_artifact(job, attempt)).is_dir())

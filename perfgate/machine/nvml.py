@@ -149,7 +149,7 @@ class GpuMonitor:
             return tuple(self._read_one(device) for device in self._devices)
 
     def read_uuids(self) -> tuple[str, ...]:
-        """Name every device for good: an index means another GPU where fewer are visible."""
+        """Name every device permanently: an index means another GPU where fewer are visible."""
         return tuple(str(self._nvml.nvmlDeviceGetUUID(device)) for device in self._devices)
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ def render_comment(cases: Sequence[ReportedCase], room: int) -> str:
 
 
 def build_comment(cases: Sequence[ReportedCase], room: int, words: int = WORDS) -> Comment:
-    """Return a comment of at most `room` characters on one or more cases, the one that speaks for all first.
+    """Return a comment of at most `room` characters on one or more cases, the one whose heading is that of all first.
 
     Before its folds it has at most `words`, its heading among them: details move into the folds until it fits.
     What does not fit is folded step by step: environments, then metrics within their margins, then all but the line that says

@@ -78,7 +78,7 @@ def _describe_gpu(gpu: Gpu, models: Sequence[ListedModel], folder: Path) -> dict
 
 
 def _describe_model(model: ListedModel, gpu: Gpu, folder: Path) -> dict[str, Any]:
-    """A model as the probe wants it, and a folder of its own that holds its config.json and nothing else."""
+    """A model in the form that the probe takes, and a folder of its own that holds its config.json and nothing else."""
     folder.mkdir(exist_ok=True)
     shutil.copyfile(CONFIGS / f"{model.name}.json", folder / "config.json")
     size = model.count_gpus(gpu.name)

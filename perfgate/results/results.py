@@ -1,4 +1,4 @@
-"""The result folder, read: a session as the judge wants it, computed from raw windows each time."""
+"""The result folder, read: a session in the form that the judge takes, computed from raw windows each time."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def find_slot(runner: Runner, name: str) -> Slot:
 def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], str]) -> Path:
     """Make the slot ready for one job. `register` gets a name and labels and returns the configuration.
 
-    Raise RunnerError, and register nothing, where the slot is closed or its GPU unfit: a sick machine takes no job. No job can
-    come yet, so this is when the GPU is looked at in depth.
+    Raise RunnerError, and register nothing, where the slot is closed or its GPU unfit: a faulty machine takes no job. No job
+    can come yet, so this is when the GPU is tested in depth.
     """
     slot = find_slot(runner, name)
     uid = find_user(slot.user)

@@ -159,7 +159,7 @@ class Scenario:
                 raise ValueError(f"gates.{name}: needs {needed} windows a start, and blocks.windows is {self.blocks.windows}")
         wanted = ENGINES[self.server.engine].backend
         if find_backend(self.load.backend) != wanted:
-            raise ValueError(f"load.backend: {self.load.backend} does not speak to {self.server.engine}; write {wanted}")
+            raise ValueError(f"load.backend: {self.load.backend} is not for {self.server.engine}; write {wanted}")
         if self.load.keep_cache and ENGINES[self.server.engine].flush_path is None:
             raise ValueError(f"load.keep_cache: {self.server.engine} is served without a prefix cache; leave it out")
 

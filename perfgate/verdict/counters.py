@@ -188,7 +188,7 @@ def describe_count(count: Count) -> str:
     counter = COUNTERS[count.counter]
     if count.base is None or count.candidate is None:
         arm = Arm.CANDIDATE if count.base is None else Arm.BASE
-        return f"{counter.title} is told by the {arm.value}'s server alone, so it is not judged"
+        return f"{counter.title} is reported by the {arm.value}'s server alone, so it is not judged"
     if count.state is CountState.SAME:
         return f"{counter.title} {counter.write(count.base)}"
     if count.state is CountState.SCATTERED:

@@ -884,7 +884,7 @@ def test_attack__a_kind_of_layer_told_twice(profiled):
     first, *others = profiled["profile"]["layers"]
     content = {**profiled, "profile": {**profiled["profile"], "layers": [first, first, *others[1:]]}}
 
-    with pytest.raises(HandoffError, match=r"profile\.layers: Value error, a kind of layer that is told twice"):
+    with pytest.raises(HandoffError, match=r"profile\.layers: Value error, a kind of layer that is listed twice"):
         parse_handoff(orjson.dumps(content), "test")
 
 

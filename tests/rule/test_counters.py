@@ -151,7 +151,7 @@ def test_judge__an_arm_that_tells_nothing_is_named_and_not_judged(missing, told)
     text = render_text(make_case(verdict, session))
 
     assert (verdict.outcome, verdict.counts[0].state) == (Outcome.PASS, CountState.UNTOLD)
-    assert f"KV capacity is told by the {told}'s server alone, so it is not judged" in text
+    assert f"KV capacity is reported by the {told}'s server alone, so it is not judged" in text
 
 
 def test_judge__one_window_without_a_reading_leaves_the_arm_untold():

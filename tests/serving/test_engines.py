@@ -162,9 +162,9 @@ def test_profile_server__engine_without_a_profiler(tmp_path, reaper):
 def test_parse_scenario__backend_that_does_not_speak_to_the_engine():
     text = build_text(**{'engine = "sglang-cpu"': 'engine = "vllm"'})
 
-    with pytest.raises(ScenarioError, match=r"load\.backend: sglang does not speak to vllm; write vllm"):
+    with pytest.raises(ScenarioError, match=r"load\.backend: sglang is not for vllm; write vllm"):
         parse_scenario(text, "test")
-    with pytest.raises(ScenarioError, match=r"load\.backend: vllm does not speak to sglang-cpu; write sglang"):
+    with pytest.raises(ScenarioError, match=r"load\.backend: vllm is not for sglang-cpu; write sglang"):
         parse_scenario(build_text(**{"num_prompts = 8": 'backend = "vllm"\nnum_prompts = 8'}), "test")
 
 

@@ -1,4 +1,4 @@
-"""`perfgate handoff`: carry a measured session from a job without rights to a job that may speak on the pull request."""
+"""`perfgate handoff`: carry a measured session from a job without rights to a job that may comment on the pull request."""
 
 from __future__ import annotations
 

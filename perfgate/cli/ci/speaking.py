@@ -1,4 +1,4 @@
-"""Steps of jobs that may speak on a pull request: they hold a token, and run the main branch's code alone."""
+"""Steps of jobs that may comment on a pull request: they hold a token, and run the main branch's code alone."""
 
 from __future__ import annotations
 

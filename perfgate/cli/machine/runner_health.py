@@ -74,7 +74,7 @@ def compare_build(wanted: str | None) -> tuple[Finding, ...]:
 
 
 def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
-    """Void the session in `folder` for each finding: what was measured on a sick machine says nothing of a change."""
+    """Void the session in `folder` for each finding: a faulty machine's measurements say nothing about a change."""
     _, session = load_results(folder)
     last_s = max((window.ended_s for window in session.windows), default=0.0)
     writer = ResultWriter(folder)

@@ -51,7 +51,7 @@ class CommentTarget:
 
 
 def find_target(repository: str, pull_request: int, environment: Mapping[str, str] = os.environ) -> CommentTarget:
-    """Where this job speaks: the server and the bot's name may differ on GitHub Enterprise and for an app of one's own."""
+    """Where this job comments: the server and the bot's name may differ on GitHub Enterprise and for an app of one's own."""
     return CommentTarget(
         repository=repository,
         pull_request=pull_request,

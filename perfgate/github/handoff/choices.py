@@ -1,4 +1,4 @@
-"""What a change makes the engine choose, on its way from the job that ran both arms' code to one that may speak.
+"""What a change makes the engine choose, on its way from the job that ran both arms' code to one that may comment.
 
 Words cross only where perfgate's own tables have them, beside numbers; any other word crosses as a digest, and both sides hold
 every text to that. Which differences are losses is the word of the job that compared, which ran a change's code: it can forge

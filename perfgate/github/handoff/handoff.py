@@ -177,13 +177,13 @@ class TracedLayerEntry:
 def _check_kinds(layers: tuple[TracedLayerEntry, ...]) -> tuple[TracedLayerEntry, ...]:
     """A kind told twice would stand twice among the few that a comment shows."""
     if len({one.layer for one in layers}) < len(layers):
-        raise ValueError("a kind of layer that is told twice")
+        raise ValueError("a kind of layer that is listed twice")
     return layers
 
 
 def _check_parts(counts: tuple[HostCount, ...]) -> tuple[HostCount, ...]:
     if len({one.part for one in counts}) < len(counts):
-        raise ValueError("a part of the host that is told twice")
+        raise ValueError("a part of the host that is listed twice")
     return counts
 
 

@@ -1,4 +1,4 @@
-"""The packages by which the arms of a change differ, on their way from the job that installed them to one that may speak.
+"""The packages by which the arms of a change differ, on their way from the job that installed them to one that may comment.
 
 Names cross where perfgate's own table has them, versions where they are numbers with the usual marks; any other text crosses
 as a digest, and both sides hold every text to that. Which of them made the change slower is the word of the job that searched,

@@ -48,7 +48,7 @@ class Launch:
     stop_timeout_s: float
 
     def list_services(self, port: int) -> tuple[Service, ...]:
-        """The processes that the arm consists of, first the one that clients speak to on `port`."""
+        """The processes that the arm consists of, first the one that clients connect to on `port`."""
         content = None
         if self.engine.dialect != "sglang":
             # Token ids need no tokenizer, and these are in any vocabulary.
@@ -57,7 +57,7 @@ class Launch:
         return (Service(role="server", argv=self.argv(port), port=port, ready=ready, devices=self.devices),)
 
     def argv(self, port: int) -> tuple[str, ...]:
-        """The full command line of the service that clients speak to."""
+        """The full command line of the service that clients connect to."""
         fixed: tuple[str, ...] = (self.engine.model_option, str(self.model), "--host", HOST, "--port", str(port))
         if self.engine.ranks_option and read_layout(self.args).is_one_group:
             fixed += (self.engine.ranks_option, str(max(0, port - RANKS_PORT)))
