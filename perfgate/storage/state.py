@@ -1,4 +1,4 @@
-"""Where perfgate keeps what belongs to one machine and to no repository: calibrated noise bands and generated models."""
+"""Where perfgate keeps what belongs to one machine and to no repository: calibrated noise bands, generated models and a history."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ def find_state_dir() -> Path:
 def find_machine_baselines() -> Path:
     """The folder of noise bands that were calibrated on this machine."""
     return find_state_dir() / "baselines"
+
+
+def find_machine_history() -> Path:
+    """The store of results for a user who names none."""
+    return find_state_dir() / "history"
 
 
 def list_baseline_dirs(given: tuple[Path, ...] = ()) -> tuple[Path, ...]:

@@ -28,6 +28,16 @@ def store(tmp_path, monkeypatch):
     return tmp_path / "store"
 
 
+def test_history__without_a_store_is_kept_in_the_machines_own(tmp_path, store, monkeypatch, capsys):
+    monkeypatch.delenv("PERFGATE_HISTORY")
+
+    assert main(["history", "append", str(SLOWER)]) == 0
+    assert main(["history", "show", "--format", "json"]) == 0
+    assert str(tmp_path / "state" / "history") in capsys.readouterr().out
+    assert list((tmp_path / "state" / "history").rglob("*.parquet"))
+    assert not store.exists()
+
+
 def fill(url, **changes):
     Store(str(url)).append([make_entry(day, value, **changes) for day, value in enumerate(draw_levels([1000, 950]))])
 

@@ -10,13 +10,14 @@ import click
 from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.history import require_extra
+from perfgate.storage.state import find_machine_history
 
 STORE = click.option(
     "--store",
-    required=True,
+    default=lambda: str(find_machine_history()),
     envvar="PERFGATE_HISTORY",
     metavar="URL",
-    help="Folder or fsspec URL, for example s3://bucket/perfgate. Default: $PERFGATE_HISTORY.",
+    help="Folder or fsspec URL, for example s3://bucket/perfgate. Default: $PERFGATE_HISTORY, else a folder of this machine.",
 )
 COMMIT = click.option("--commit", default="", help="Commit that was measured (of a comparison: the candidate's).")
 RUNNER = click.option("--runner", default="", envvar="RUNNER_NAME", help="Name of the machine. Default: $RUNNER_NAME.")
