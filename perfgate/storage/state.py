@@ -1,4 +1,4 @@
-"""Where perfgate keeps what belongs to one machine and to no repository: calibrated noise bands, generated models and a history."""
+"""Where perfgate keeps what belongs to one machine and to no repository: noise bands, generated models and a history."""
 
 from __future__ import annotations
 
