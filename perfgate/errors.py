@@ -1,8 +1,8 @@
-"""One class per failure that a user can cause or mend; the CLI turns each into one line and an exit code."""
+"""One class per failure that a user can cause or correct; the CLI turns each into one line and an exit code."""
 
 
 class PerfgateError(Exception):
-    """Something a user can mend. The message says what happened, where, and what to do next."""
+    """Something a user can correct. The message says what happened, where, and what to do next."""
 
     exit_code = 2
 

@@ -1,10 +1,10 @@
-"""What a user of the kernels can mend; a command line turns each into one line and an exit code."""
+"""What a user of the kernels can correct; a command line turns each into one line and an exit code."""
 
 from __future__ import annotations
 
 
 class MoeError(Exception):
-    """Something a user can mend. The message says what happened, where, and what to do next."""
+    """Something a user can correct. The message says what happened, where, and what to do next."""
 
     exit_code = 2
 

@@ -83,7 +83,7 @@ def begin(folder: Path, facts: Mapping[str, Any], *, resume: bool) -> Record:
     if not path.exists():
         write_atomically(path, orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     elif not resume:
-        raise EvidenceError(f"{folder}: already holds a search; go on with --resume, or give a new folder")
+        raise EvidenceError(f"{folder}: already holds a search; continue with --resume, or give a new folder")
     else:
         require_equal(folder, _load(path), orjson.loads(orjson.dumps(facts)))
     return Record(folder)

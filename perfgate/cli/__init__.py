@@ -129,7 +129,7 @@ def run() -> None:
 
 
 def end_defective(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback, which is needed to mend it, and end with 70."""
+    """Print the traceback, which is needed to correct the defect, and end with 70."""
     sys.__excepthook__(kind, error, trace)
     print(f"perfgate: a defect of perfgate itself, please report it: {kind.__name__}", file=sys.stderr)
     raise SystemExit(DEFECT)

@@ -16,6 +16,7 @@ from perfgate.evidence import Session
 from perfgate.gate.baselines import add_responses, build_baseline
 from perfgate.gate.recorded_sessions import BUSY_SHARE, measure_busy, read_recorded
 from perfgate.metrics import METRICS
+from perfgate.report.words.remedies import name_remedies
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
@@ -36,7 +37,6 @@ RESPONSE_BLOCKS = 2
 STEP = "median_itl_ms"
 # What a time in each prefill moves by a known share: the interval at the tail holds one.
 PREFILL, WITH_PREFILL = "prefill", ("p99_itl_ms",)
-_VOID = f"nothing is stored, the calibration is void ({Outcome.INVALID.remedies})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,13 @@ def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline
     recorded = [read_recorded(folder)[1] for folder in folders]
     for folder, one in zip(folders, recorded, strict=True):
         for problem in find_problems(one.session, scenario):
-            raise CalibrationError(f"{folder}: {_VOID}: {problem}")
+            raise _void(folder, problem)
     return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
+
+
+def _void(folder: Path, reason: str) -> CalibrationError:
+    remedies = name_remedies(Outcome.INVALID, (reason,))
+    return CalibrationError(f"{folder}: nothing is stored, the calibration is void ({remedies}): {reason}")
 
 
 def _measure(request: Request, progress: Progress) -> Path:
@@ -191,7 +196,7 @@ def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injecte
     _, session = load_results(folder)
     verdict = judge(session, scenario, baseline)
     if verdict.outcome is Outcome.INVALID:
-        raise CalibrationError(f"{folder}: {_VOID}: {verdict.reasons[0]}")
+        raise _void(folder, verdict.reasons[0])
     levels = {judgement.metric: judgement.base for judgement in verdict.judgements}
     share = _share_out(_read_injection(folder), injected, levels)
     known = [

@@ -10,6 +10,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.table import Table
 from perfgate.report.words import wording
+from perfgate.report.words.remedies import name_remedies
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.cells import CellResult
 
@@ -71,8 +72,9 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     """What voids a cell, and what the table does not say."""
     for cell in cells:
         yield from (f"PROBLEM {plain(cell.server)} x {plain(cell.load)}: {plain(problem)}" for problem in cell.problems)
-    if any(cell.problems for cell in cells):
-        yield f"what to do about a problem: {Outcome.INVALID.remedies}"
+    if problems := [problem for cell in cells for problem in cell.problems]:
+        entries = dict.fromkeys(name_remedies(Outcome.INVALID, (problem,)) for problem in problems)
+        yield f"what to do about a problem: {'; '.join(entries)}"
         yield f"in a problem a block is a round, the base is {plain(cells[0].server)}, and a candidate the server of the cell"
     told = {cell.server: cell.equivalence for cell in cells if cell.equivalence}
     first = cells[0].server if cells else ""

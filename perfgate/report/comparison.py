@@ -11,6 +11,7 @@ from perfgate.core import Arm, Judgement, Outcome
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, choose_layout, lay_out_markdown
 from perfgate.report.words import wording
+from perfgate.report.words.remedies import name_remedies
 from perfgate.stats.welch import PLAN_LIMIT
 from perfgate.storage.rounding import describe_judgement, round_floats
 from perfgate.verdict.runs.compare import Comparison, Group
@@ -73,14 +74,18 @@ def _write(comparison: Comparison, escape: Callable[[str], str], draw: Callable[
         if group.judgements:
             yield f"\n{draw(Table(header=HEADER, rows=[_row(judgement, group) for judgement in group.judgements]))}\n"
         yield from (f"{bullet}{escape(line)}" for line in _list_caveats(group))
-    remedies = [f"what to do: {comparison.outcome.remedies}"] if comparison.outcome.remedies else []
+    named = name_remedies(comparison.outcome, _list_reasons(comparison))
+    remedies = [f"what to do: {named}"] if named else []
     yield from (f"{bullet}{escape(line)}" for line in (*comparison.reasons[1:], *comparison.warnings, *remedies))
+
+
+def _list_reasons(comparison: Comparison) -> list[str]:
+    return [*comparison.reasons, *(reason for group in comparison.groups for reason in group.reasons)]
 
 
 def _answer(comparison: Comparison) -> str:
     """The reason in a line: what was given as one, else the metrics that decided, else what the outcome means."""
-    reasons = [*comparison.reasons, *(reason for group in comparison.groups for reason in group.reasons)]
-    if reasons:
+    if reasons := _list_reasons(comparison):
         return reasons[0]
     judgements = [judgement for group in comparison.groups for judgement in group.judgements if judgement.gating]
     deciding = [wording.finding(judgement) for judgement in judgements if judgement.outcome is comparison.outcome]

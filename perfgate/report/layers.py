@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, lay_out, lay_out_markdown
+from perfgate.report.words.remedies import name_remedies
 from perfgate.report.words.wording import percent
 from perfgate.storage.rounding import format_interval, format_percent
 
@@ -29,7 +30,8 @@ def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     head = f"{verdict.outcome}: {clean(verdict.scenario)}, {clean(verdict.hardware)}"
     lines = [f"### {head}" if is_markdown else head, ""]
     lines += [f"- {clean(reason)}" for reason in verdict.reasons]
-    lines += [f"- what to do: {clean(verdict.outcome.remedies)}"] if verdict.outcome.remedies else []
+    remedies = name_remedies(verdict.outcome, verdict.reasons)
+    lines += [f"- what to do: {clean(remedies)}"] if remedies else []
     lines += ["", lay_out_markdown(table) if is_markdown else lay_out(table), ""]
     lines += [f"{verdict.blocks} blocks; intervals are 90 %, two one-sided 95 % bounds"]
     return "\n".join(lines) + "\n"

@@ -60,7 +60,7 @@ def _begin(folder: Path, layout: FolderLayout, text: str, record: FolderRecord) 
     content = orjson.dumps(dump(record), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     try:
         if (folder / layout.record_file).exists():
-            raise EvidenceError(f"{folder}: already holds a {layout.what}; go on with --resume, or give a new folder")
+            raise EvidenceError(f"{folder}: already holds a {layout.what}; continue with --resume, or give a new folder")
         (folder / LOG_DIR).mkdir(parents=True, exist_ok=True)
         write_atomically(folder / layout.text_file, text.encode())
         # The record comes last: it marks the folder as begun.

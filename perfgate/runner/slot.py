@@ -73,7 +73,7 @@ def _look_deeper(runner: Runner, name: str, reading: Reading) -> None:
         with hold(Wish(is_exclusive=True, timeout_s=0.0), find_lock_folder()):
             findings = diagnose(reading.index)
     except RunnerError:
-        return  # somebody measures: it is looked at before a later job
+        return  # a measurement runs: the GPU is tested before a later job
     if findings:
         close_slot(runner, name, findings[0].message, for_s=DEEP_S)
         raise RunnerError(f"not fit, so not registered: GPU {reading.index}: {findings[0].message}")

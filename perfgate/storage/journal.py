@@ -156,7 +156,7 @@ def cut_torn_member(path: Path) -> int:
 def explain_stop(folder: Path, error: OSError) -> EvidenceError:
     """Say that the operating system refused something, a full disk above all, and how to go on afterwards."""
     return EvidenceError(
-        f"{folder}: stopped, {error.strerror} ({error.filename or 'in the folder'}); mend that, then go on with --resume"
+        f"{folder}: stopped, {error.strerror} ({error.filename or 'in the folder'}); correct that, then continue with --resume"
     )
 
 

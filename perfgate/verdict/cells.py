@@ -59,7 +59,7 @@ def _judge_cell(matrix: Matrix, cell: CellEvidence) -> CellResult:
     ]
     windows = () if problems else tuple(window for start in whole for window in start.pick_judged(limits.rules))
     if not windows and not problems:
-        problems = ("was not measured yet; go on with --resume",)
+        problems = ("was not measured yet; continue with --resume",)
     return CellResult(
         server=cell.server,
         load=cell.load,

@@ -158,7 +158,7 @@ def _tensors(problem: Problem) -> dict[str, Tensor]:
 
 
 def _side_effects(exam: PreparedCase, buffer: Tensor) -> list[str]:
-    """Name damaged inputs, and mend them so that the exam can be used again."""
+    """Name damaged inputs, and restore them so that the exam can be used again."""
     found = []
     tensors = _tensors(exam.problem)
     for name, original in exam.originals.items():

@@ -146,7 +146,8 @@ def test_explain__invalid_names_the_cause_and_the_remedies(capsys):
     said = capsys.readouterr().out
 
     assert "Cause: this model cannot measure a MoE kernel" in said
-    assert "docs/troubleshooting.md" in said
+    assert "What to do: docs/troubleshooting.md, The model is not a mixture of experts.\n" in said
+    assert "Plain dummy weights send every token to the same experts" in said
 
 
 def test_list__newest_first(tmp_path, capsys):

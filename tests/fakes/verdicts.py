@@ -188,7 +188,7 @@ def case_inconclusive():
 
 
 def case_invalid():
-    reason = "candidate, block 1, window 2: 47 of 48 requests completed; see logs/candidate-1.log and measure again"
+    reason = "candidate, block 1, window 2: 47 of 48 requests completed; read the server's log, then measure again"
     verdict = make_verdict(
         Outcome.INVALID,
         [unjudged("output_tok_per_s", 0.25), unjudged("p99_itl_ms", 0.5)],

@@ -163,7 +163,8 @@ def test_calibrate__a_void_session_stores_nothing(place, capsys):
     next((place / "void" / "windows").iterdir()).unlink()
 
     assert calibrate(place, "--from", place / "void") == 3
-    assert "the calibration is void (docs/troubleshooting.md, INVALID)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the calibration is void (docs/troubleshooting.md, The folder was changed or is incomplete)" in said
     assert not (place / "to").exists()
 
 

@@ -519,7 +519,7 @@ def test_write_page__without_any_equal_arms(found):
     study = study_all([found[0][1]], found[1], limit=50)
     page = write_page(study)
 
-    assert "None of them can be judged" in page
+    assert "No goal can be judged" in page
 
 
 @pytest.fixture

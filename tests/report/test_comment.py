@@ -83,10 +83,10 @@ ANSWERS = {
         "where": "",
     },
     "invalid": {
-        "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; see logs/candidate-1.log and measu...",
+        "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; read the server's log, then measur...",
         "how sure": "0 blocks, 10.0 CPU-minutes.",
-        "now": "remove the cause that is named first (docs/troubleshooting.md, INVALID), then measure again; the others often "
-        f"follow from it. {REPORT}",
+        "now": "remove the cause that is named first (docs/troubleshooting.md, Requests failed or are missing), then measure "
+        f"again; the others often follow from it. {REPORT}",
         "where": "",
     },
     "calibrating": {
@@ -279,7 +279,7 @@ def make_long(name, change=0.11, half_width=0.05, reasons=()):
     return replace(build_case(replace(verdict, **more), session, scenario, baseline), link=LINK)
 
 
-REASON = f"{'candidate, block 1, window 2: 47 of 48 requests completed; ' * 9}see logs/candidate-1.log and measure again"
+REASON = f"{'candidate, block 1, window 2: 47 of 48 requests completed; ' * 9}read the server's log, then measure again"
 LONG = {
     "regression": [make_worst(6, 6, 3, is_uncalibrated=True)],
     "invalid": [make_long("invalid", reasons=(REASON,) * 20)],

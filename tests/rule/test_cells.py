@@ -72,7 +72,7 @@ def test_judge_cells__a_matrix_that_was_cut_off_has_the_rounds_that_are_whole():
     never = judge(replace(SESSION, windows=(), is_complete=False))
 
     assert (partly.problems, {window.block for window in partly.windows}) == ((), {1})
-    assert never.problems == ("was not measured yet; go on with --resume",)
+    assert never.problems == ("was not measured yet; continue with --resume",)
 
 
 def test_judge_cells__a_rerun_takes_the_place_of_a_window_with_other_work():

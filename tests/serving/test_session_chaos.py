@@ -98,7 +98,7 @@ def test_run_gate__a_verdict_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr("perfgate.gate.reports.write_atomically", write)
 
     with pytest.raises(
-        EvidenceError, match=r"stopped, No space left on device \(.*report.md\); mend that, then go on with --r"
+        EvidenceError, match=r"stopped, No space left on device \(.*report.md\); correct that, then continue with --r"
     ):
         run_job(tmp_path)
 
@@ -200,7 +200,7 @@ def test_gate__a_disk_that_is_full_costs_no_line(tmp_path):
 
     assert process.returncode == 2
     assert "stopped, File too large" in err.splitlines()[-1]
-    assert "go on with --resume" in err.splitlines()[-1]
+    assert "continue with --resume" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert left == []
     assert resumed[0] == 1, resumed[1] + resumed[2]

@@ -291,7 +291,7 @@ def test_gate__resumes_its_calibration(tmp_path):
     ended = run_perfgate(tmp_path / "state", *command, "--resume")
 
     assert refused[0] == 2
-    assert "go on with --resume" in refused[2]
+    assert "continue with --resume" in refused[2]
     assert code in (0, 3), out + err
     assert list((tmp_path / "state" / "baselines").glob("*/cpu-moe.json")), out + err
     assert (ended[0], ended[2].count("\n")) == (2, 1)
@@ -314,7 +314,7 @@ def test_calibrate__effects_go_on_where_they_were_cut_off(tmp_path, monkeypatch)
     injected = {found["injected_ratio"] for metric in baseline["metrics"].values() for found in metric["sensitivity"]}
 
     assert refused[0] == 2
-    assert "go on with --resume" in refused[2]
+    assert "continue with --resume" in refused[2]
     assert (out / "aa" / "windows.jsonl").read_bytes() == quiet
     assert injected == {0.05, 0.1}
 

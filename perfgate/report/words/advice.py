@@ -12,6 +12,7 @@ from perfgate.evidence import Session
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
 from perfgate.report.words.figure import worse_bounds
+from perfgate.report.words.remedies import name_remedies
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.policy import CALIBRATED_BLOCKS
 
@@ -69,8 +70,8 @@ def advise(
         return replace(advice, sentence=f"{advice.sentence} More: {verdict.outcome.remedies}.")
     if verdict.outcome is Outcome.INVALID:
         return Advice(
-            sentence=f"remove the cause that is named first ({verdict.outcome.remedies}), then measure again; the others often "
-            "follow from it."
+            sentence=f"remove the cause that is named first ({name_remedies(verdict.outcome, verdict.reasons)}), then measure "
+            "again; the others often follow from it."
         )
     return Advice(sentence="no performance objection.")
 
@@ -98,7 +99,7 @@ def reproduce(session: Session, scenario: Scenario) -> Command:
 
 
 def calibrate(verdict: Verdict, session: Session, scenario: Scenario) -> Command | None:
-    """What an uncalibrated machine lacks, and the command that mends it; None where that has no meaning."""
+    """What an uncalibrated machine lacks, and the command that adds it; None where that has no meaning."""
     if not verdict.uncalibrated or verdict.outcome is Outcome.INVALID:
         return None
     stored = verdict.policy.get("aa_blocks", 0)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from perfgate.core import Judgement, Outcome, Role, Verdict
 from perfgate.evidence import Session
 from perfgate.report.words import wording
+from perfgate.report.words.remedies import find_entry, name_remedies
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
 
@@ -21,9 +22,8 @@ _NEXT = {
     Outcome.IMPROVED: "Nothing has to be done about it; `perfgate baseline add` keeps the gain as the new level.",
     Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
     "(`perfgate baseline add --accept-slower`).",
-    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes; see "
-    f"{Outcome.INCONCLUSIVE.remedies}.",
-    Outcome.INVALID: f"Remove what voided the session ({Outcome.INVALID.remedies}), then measure again.",
+    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes; see {remedies}.",
+    Outcome.INVALID: "Remove what voided the session ({remedies}), then measure again.",
 }
 
 
@@ -31,15 +31,17 @@ SHOWN_REASONS = 3
 
 
 def explain_invalid(verdict: Verdict) -> tuple[str, ...]:
-    """Why a session is INVALID, for a terminal: the cause, what else was found, and where the remedy stands."""
+    """Why a session is INVALID, for a terminal: the cause, what else was found, and what to do."""
     first, *others = verdict.reasons or ("nothing was said of why",)
     more = f" (and {len(others) - SHOWN_REASONS} more)" if len(others) > SHOWN_REASONS else ""
     also = (f"Also found{more}: {'; '.join(others[:SHOWN_REASONS])}.",) if others else ()
+    entry = find_entry(first)
     return (
         f"{verdict.outcome}: the measurement cannot be trusted, so it says nothing of the change.",
         f"Cause: {first}.",
         *also,
-        f"Remedies for each message: {verdict.outcome.remedies}.",
+        f"What to do: {name_remedies(verdict.outcome, verdict.reasons)}.",
+        *(entry.lines if entry else ()),
     )
 
 
@@ -50,7 +52,7 @@ def explain_metric(judgement: Judgement, verdict: Verdict, session: Session) -> 
         _tell_bounds(judgement),
         _tell_evidence(verdict),
         _tell_mishaps(verdict, session),
-        _tell_next(judgement),
+        _tell_next(judgement, verdict),
     )
 
 
@@ -112,8 +114,9 @@ def _list_mishaps(verdict: Verdict, session: Session) -> Iterator[str]:
         yield f"The session is void: {verdict.reasons[0].rstrip('.')}{more}"
 
 
-def _tell_next(judgement: Judgement) -> str:
+def _tell_next(judgement: Judgement, verdict: Verdict) -> str:
     notes = f" ({'; '.join(judgement.notes)})" if judgement.notes else ""
     if not judgement.gating:
         return f"It cannot fail the change, so nothing has to be done about it{notes}."
-    return _NEXT[judgement.outcome][:-1] + f"{notes}."
+    advice = _NEXT[judgement.outcome].format(remedies=name_remedies(judgement.outcome, verdict.reasons))
+    return f"{advice[:-1]}{notes}."

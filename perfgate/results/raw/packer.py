@@ -47,7 +47,7 @@ def pack_folder(folder: Path, *, is_cut_off: bool = False) -> Packed:
     read_record(folder)
     if not is_cut_off and not read_progressed(folder).is_ended:
         raise EvidenceError(
-            f"{folder}: its session has not ended; go on with --resume first, or give --cut-off to keep it as it is"
+            f"{folder}: its session has not ended; continue with --resume first, or give --cut-off to keep it as it is"
         )
     with lock_folder(folder):
         names = _list_loose(folder)

@@ -113,7 +113,7 @@ def check_identity(session: Session, limits: AdmissionLimits) -> Iterator[str]:
     """The right scenario, the same work, the same machine for both arms."""
     scenario = limits.scenario
     if not limits.gated:
-        yield f"no metric of scenario {scenario.name} may gate, so nothing could ever fail; see the notes and mend [gates]"
+        yield f"no metric of scenario {scenario.name} may gate, so nothing could ever fail; see the notes and correct [gates]"
     if session.scenario != scenario.name or session.workload_hash != scenario.workload_hash:
         yield (
             f"measured as {session.scenario} with workload {session.workload_hash}, but judged as {scenario.name} with "

@@ -170,7 +170,7 @@ def check_answered(windows: Iterable[Window], answers: Sequence[Answers]) -> Ite
 
 def _judge(compared: AnswerComparison) -> Iterator[str]:
     drift, noise = compared.drift, _tell_noise(compared.noise)
-    tokens = f"{_tell_tokens(drift)}; mend the candidate"
+    tokens = f"{_tell_tokens(drift)}; correct the candidate"
     fault = f"{compared.candidate}: its answers are wrong, however fast:"
     if drift.mean > compared.max_mean:
         yield (

@@ -32,7 +32,7 @@ def check_gsm8k(marks: Mapping[Arm, str], rules: Gsm8k) -> Iterator[str]:
     if loss > rules.max_loss and measure_chance(base, candidate) <= CHANCE:
         yield (
             f"candidate: its answers are wrong, however fast: {_tell(candidate)} GSM8K answers right, the base {_tell(base)} "
-            f"(limit {format_percent(rules.max_loss)} less); mend the candidate"
+            f"(limit {format_percent(rules.max_loss)} less); correct the candidate"
         )
 
 

@@ -187,7 +187,7 @@ def test_matrix__killed_and_resumed(*, write, monkeypatch, tmp_path, lines, use)
     ended = [event["event"] for event in read_events(folder)].count("cell_ended")
 
     assert refused[0] == 2
-    assert "already holds a matrix; go on with --resume" in refused[2]
+    assert "already holds a matrix; continue with --resume" in refused[2]
     assert code == 0, out + err
     assert [len(cell.windows) for cell in cells] == [4, 4, 4, 4]
     assert ended == 8
@@ -315,8 +315,9 @@ def test_tabulate_cells__a_cell_that_was_not_measured_yet(write, tmp_path):
     cells = judge(folder)
 
     assert tabulate_cells(cells).rows[3][:4] == ("slowed", "paced", "0", "n/a")
-    assert "PROBLEM slowed x paced: was not measured yet; go on with --resume" in list(remark(cells, 2))
-    assert "what to do about a problem: docs/troubleshooting.md, INVALID" in list(remark(cells, 2))
+    remarks = list(remark(cells, 2))
+    assert "PROBLEM slowed x paced: was not measured yet; continue with --resume" in remarks
+    assert "what to do about a problem: docs/troubleshooting.md, The folder was changed or is incomplete" in remarks
 
 
 def test_matrix__curve_as_a_picture_and_again_from_what_is_stored(write, tmp_path):

@@ -76,13 +76,14 @@ def test_explain_metric__says_what_was_measured_again():
 
 def test_explain_metric__says_what_voided_it():
     verdict, session, *_ = case_invalid()
-    verdict = replace(verdict, reasons=("the server died", "and more"))
+    verdict = replace(verdict, reasons=("server ended by itself with exit code 1 (log a.log)", "and more"))
 
     sentences = explain_metric(verdict.judgements[0], verdict, session)
 
     assert sentences[0] == "Output throughput was not judged: INVALID."
-    assert sentences[3] == "The session is void: the server died (and 1 more)."
-    assert sentences[4] == "Remove what voided the session (docs/troubleshooting.md, INVALID), then measure again."
+    assert sentences[3] == "The session is void: server ended by itself with exit code 1 (log a.log) (and 1 more)."
+    place = "docs/troubleshooting.md, A server did not start, or ended"
+    assert sentences[4] == f"Remove what voided the session ({place}), then measure again."
 
 
 def test_explain_metric__one_that_only_informs():
