@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -55,7 +57,13 @@ def fake_github():
 
 
 def pytest_configure():
-    """A shell that puts the tests into the background lets them ignore an interrupt, and so would the processes of a test."""
+    """Undo what a shell or an image says to each process, and so to those of the tests.
+
+    One that puts the tests into the background lets them ignore an interrupt. One that forbids compiled files has each of some
+    hundred processes compile perfgate, and each worker the tests.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from array import array
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import orjson
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
@@ -24,6 +24,7 @@ from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.pack import find_damage, list_raw, read_raw
 from perfgate.stats.expert_use import (
     NOT_MEASURED,
+    Choices,
     ExpertUse,
     Trace,
     Traced,
@@ -158,22 +159,23 @@ def unpack(raw: RawTrace) -> Trace:
 def _unpack_text(text: RawText, raw: RawTrace, length: int, layers: int) -> Traced:
     if len(text.tokens) != length or len(text.layers) != layers:
         raise EvidenceError("expert use: texts of different lengths, or of different numbers of layers")
-    chosen = tuple(_unpack_layer(layer, raw, length) for layer in text.layers)
-    return Traced(tokens=tuple(text.tokens), chosen=chosen)
+    chosen = [_unpack_layer(layer, raw, length) for layer in text.layers]
+    return Traced(tokens=tuple(text.tokens), chosen=np.stack(chosen))
 
 
-def _unpack_layer(layer: str, raw: RawTrace, length: int) -> tuple[frozenset[int], ...]:
+def _unpack_layer(layer: str, raw: RawTrace, length: int) -> Choices:
     try:
         content = base64.b64decode(layer, validate=True)
     except binascii.Error:
         raise EvidenceError("expert use: layers: not base64") from None
     if len(content) != 2 * length * raw.top_k:
         raise EvidenceError(f"expert use: layers: {len(content)} bytes where {length} tokens choose {raw.top_k} experts each")
-    ids = iter(array("H", content))
-    chosen = tuple(map(frozenset, zip(*(ids,) * raw.top_k, strict=True)))
-    for choice in dict.fromkeys(chosen):
-        if len(choice) != raw.top_k or max(choice) >= raw.experts:
-            raise EvidenceError(f"expert use: layers: {sorted(choice)} are not {raw.top_k} of {raw.experts} experts")
+    chosen: Choices = np.frombuffer(content, "<u2").reshape(length, raw.top_k)
+    ordered = np.sort(chosen, axis=-1)
+    wrong = (ordered[:, -1] >= raw.experts) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=-1)
+    if wrong.any():
+        first = sorted(set(chosen[wrong.argmax()].tolist()))
+        raise EvidenceError(f"expert use: layers: {first} are not {raw.top_k} of {raw.experts} experts")
     return chosen
 
 

@@ -207,8 +207,12 @@ class MatrixDriver:
         drive.note("cell_ended", round=start.block, server=name, load=load)
 
     def _show_routing(self, start: Start) -> None:
-        """Keep which experts a server chooses, in its first start that gets warm; it is held against the first server's."""
+        """Keep which experts a server chooses, in its first start that gets warm; it is held against the first server's.
+
+        After a break, and in later rounds, a start may begin with any load: the prompts are those of the largest one always.
+        """
         name = start.facts["server"]
         if name not in self.shown:
             self.shown[name] = start.number
-            self.drive.probe(start, [self.shown[base] for base in self.matrix.list_bases() if base in self.shown])
+            largest = max(load.max_concurrency for load in self.matrix.loads.values())
+            self.drive.probe(start, largest, [self.shown[base] for base in self.matrix.list_bases() if base in self.shown])

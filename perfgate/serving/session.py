@@ -148,7 +148,7 @@ class Driver:
         for start in starts:
             self.drive.warm(start, self.client)
             if not self.blocks:
-                self.drive.probe(start)
+                self.drive.probe(start, start.scenario.load.max_concurrency)
                 prove_warm(self.plan, start)
             self.drive.freeze(start)
             self.drive.ask(start)

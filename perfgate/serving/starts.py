@@ -126,13 +126,14 @@ class StartDriver:
                 return
         raise ServerError(f"{start.name} server {explain_cold(start.watched, rules)}")
 
-    def probe(self, start: Start, beside: Collection[int] | None = None) -> None:
+    def probe(self, start: Start, max_concurrency: int, beside: Collection[int] | None = None) -> None:
         """Keep which experts a warm server chooses. Raise ServerError where they void what follows: no window would count.
 
-        The candidate is held against the base among the starts `beside` it, or among all.
+        The candidate is held against the base among the starts `beside` it, or among all; both have to be asked with the same
+        `max_concurrency`, which draws the prompts.
         """
         self.progress.wait(f"{start.name} server: prompts that show its routing")
-        found = probe(start.server, start.server.expert_folder, start.scenario.load.max_concurrency)
+        found = probe(start.server, start.server.expert_folder, max_concurrency)
         store_use(self.writer.folder, found, arm=start.arm, block=start.block, start=start.number)
         use, damage = load_use(self.writer.folder, (), None if beside is None else {start.number, *beside})
         for problem in (*(describe_damage(found) for found in damage), *check_use(use)):

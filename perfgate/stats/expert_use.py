@@ -18,16 +18,17 @@ An "overlap" of two choices is the number of experts in both over the number tha
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import pairwise
 from math import exp, log
 from statistics import fmean
 
-Choice = frozenset[int]
-"""The experts that one token visits in one layer."""
+import numpy as np
+from numpy.typing import NDArray
+
+Choices = NDArray[np.uint16]
+"""The different experts that each token visits, along the last axis."""
 
 MIN_DISTINCT_SHARE = 0.5
 """A decode step that touches less than this share of the experts of uniform routing is not a mixture of experts' step."""
@@ -53,15 +54,15 @@ class Unknown(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Traced:
-    """What the router chose for one text: its token ids, and for each layer one choice a token."""
+    """What the router chose for one text: its token ids, and the choices by layer and token."""
 
     tokens: tuple[int, ...]
-    chosen: tuple[tuple[Choice, ...], ...]
+    chosen: Choices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
     """Texts of equal length and their choices. The first `prompt_len` tokens of each are the prompt, the others its answer.
 
@@ -205,60 +206,70 @@ def allow_difference(base: LayerUse) -> float:
 
 
 def _measure_layer(trace: Trace, layer: int) -> LayerUse:
-    rows = [text.chosen[layer] for text in trace.texts]
-    loads = Counter(expert for row in rows for choice in row for expert in choice)
+    rows = _take_layer(trace.texts, layer)
+    loads = _count_loads(rows)
     repeated = _overlap_again(trace, layer)
     return LayerUse(
         layer=layer,
         experts=trace.experts,
         top_k=trace.top_k,
         used=len(loads),
-        effective=count_effective(loads.values()),
+        effective=count_effective(loads),
         distinct_a_step=_count_distinct(trace, rows),
         uniform_a_step=expect_distinct(trace.experts, trace.top_k, trace.tokens_a_step),
-        max_over_mean=max(loads.values()) * trace.experts / loads.total(),
-        dependence=repeated - _overlap_others(trace, layer),
+        max_over_mean=max(loads) * trace.experts / sum(loads),
+        dependence=repeated - _overlap_others(trace, rows),
         own_scatter_ratio=1.0 - repeated,
-        differs_from_before_ratio=1.0 - _overlap_before(trace, layer) if layer else None,
+        differs_from_before_ratio=1.0 - _mean_overlap(rows, _take_layer(trace.texts, layer - 1)) if layer else None,
     )
 
 
-def _count_distinct(trace: Trace, rows: Sequence[Sequence[Choice]]) -> float:
+def _take_layer(texts: Iterable[Traced], layer: int) -> Choices:
+    """The choices of one layer, by text and token."""
+    return np.stack([text.chosen[layer] for text in texts])
+
+
+def _count_loads(rows: Choices) -> list[int]:
+    """How often each expert was chosen, in the order in which they come up first: it rounds the last digit of their entropy."""
+    choices = rows.reshape(-1, rows.shape[-1])
+    loads = np.bincount(choices.ravel())
+    first = np.unique(choices, return_index=True)[1] // rows.shape[-1]
+    found = dict.fromkeys(expert for row in np.unique(first) for expert in frozenset(choices[row].tolist()))
+    return [int(loads[expert]) for expert in found]
+
+
+def _count_distinct(trace: Trace, rows: Choices) -> float:
     """Mean number of experts that a step touches, over the positions of the answers and the groups that decode together."""
     size = trace.tokens_a_step
-    groups = [rows[first : first + size] for first in range(0, len(rows) - size + 1, size)]
-    steps = range(trace.prompt_len, len(trace.texts[0].tokens))
-    return fmean(len(frozenset().union(*(row[step] for row in group))) for group in groups for step in steps)
+    answers = rows[: len(rows) // size * size, trace.prompt_len :]
+    groups = answers.reshape(-1, size, *answers.shape[1:]).swapaxes(1, 2)
+    touched = np.sort(groups.reshape(-1, size * trace.top_k), axis=-1)
+    return fmean((1 + np.count_nonzero(touched[:, 1:] != touched[:, :-1], axis=-1)).tolist())
 
 
 def _overlap_again(trace: Trace, layer: int) -> float:
-    pairs = zip(trace.texts, trace.again, strict=False)
-    return _mean_overlap(((first.chosen[layer], second.chosen[layer]) for first, second in pairs), trace.top_k)
+    again = _take_layer(trace.again, layer)
+    return _mean_overlap(_take_layer(trace.texts[: len(again)], layer), again)
 
 
-def _mean_overlap(pairs: Iterable[tuple[Sequence[Choice], Sequence[Choice]]], top_k: int) -> float:
-    # A list: of a generator fmean counts the values one by one.
-    return fmean([len(one & other) / top_k for left, right in pairs for one, other in zip(left, right, strict=False)])
+def _mean_overlap(one: Choices, other: Choices) -> float:
+    return fmean(_overlap(one, other).ravel().tolist())
 
 
-def _overlap_others(trace: Trace, layer: int) -> float:
+def _overlap(one: Choices, other: Choices) -> NDArray[np.float64]:
+    """The overlap of each choice with the one at its place."""
+    shared = np.count_nonzero(one[..., :, None] == other[..., None, :], axis=(-2, -1))
+    found: NDArray[np.float64] = shared / one.shape[-1]
+    return found
+
+
+def _overlap_others(trace: Trace, rows: Choices) -> float:
     """The overlap of different tokens at one position of neighbouring texts; that of all where no two tokens differ."""
+    tokens = np.array([text.tokens for text in trace.texts])
     # The last text's neighbour is the first: every text counts twice.
-    pairs = [*pairwise(trace.texts), (trace.texts[-1], trace.texts[0])]
-    found = [
-        len(choice & its_choice) / trace.top_k
-        for one, other in pairs
-        for token, its, choice, its_choice in zip(
-            one.tokens, other.tokens, one.chosen[layer], other.chosen[layer], strict=False
-        )
-        if token != its
-    ]
+    found = _overlap(rows, np.roll(rows, -1, axis=0))[tokens != np.roll(tokens, -1, axis=0)]
     # Texts that are all alike cannot show that a router looks at them.
-    return fmean(found) if found else 1.0
-
-
-def _overlap_before(trace: Trace, layer: int) -> float:
-    return _mean_overlap(((text.chosen[layer], text.chosen[layer - 1]) for text in trace.texts), trace.top_k)
+    return fmean(found.tolist()) if found.size else 1.0
 
 
 def _have_same_prompts(one: Trace, other: Trace) -> bool:
@@ -269,6 +280,5 @@ def _have_same_prompts(one: Trace, other: Trace) -> bool:
 
 
 def _compare_prompts(trace: Trace, base: Trace, layer: int) -> float:
-    end = trace.prompt_len
-    pairs = zip(trace.texts, base.texts, strict=True)
-    return _mean_overlap(((one.chosen[layer][:end], other.chosen[layer][:end]) for one, other in pairs), trace.top_k)
+    one, other = (_take_layer(each.texts, layer)[:, : trace.prompt_len] for each in (trace, base))
+    return _mean_overlap(one, other)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -125,10 +127,15 @@ def is_light_kernel(path):
     return name_module(path).replace("/", ".") in LIGHT_KERNELS
 
 
+@cache
 def find_imports(source):
-    """Yield each absolute module name that `source` imports, wherever it stands, except under `if __name__ == "__main__"`."""
+    """Each absolute module name that `source` imports, wherever it stands, except under `if __name__ == "__main__"`."""
     tree = ast.parse(source)
     tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test))]
+    return tuple(list_imported(tree))
+
+
+def list_imported(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -248,6 +255,8 @@ def test_imports__judging_reaches_no_process_file_network_or_clock(path, graph):
 
 def list_inner_imports(source):
     """The module of each import that stands in a function."""
+    if not re.search(r"^\s+(import|from) ", source, flags=re.MULTILINE):
+        return
     functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     for node in (node for function in functions for node in ast.walk(function)):
         if isinstance(node, ast.Import):

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ SERVING = sorted((ROOT / "perfgate" / "serving").rglob("*.py"))
 SOURCES = sorted((ROOT / "perfgate").rglob("*.py"))
 VOIDING = {"ServerError", "ClientError", "TelemetryError"}
 """What the driver of a session writes down as a problem, wherever it was raised."""
+ERRORS = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.PerfgateError)}
 MIN_LENGTH = 30
 VOID_NOTHING = {
     RemarkKind.SHARED_EVENT,
@@ -104,20 +106,25 @@ def list_findings():
     yield from (describe_damage(Damage(kind=kind, file="FILE")) for kind in DamageKind)
 
 
+@cache
 def list_raised(path):
-    """The class and the first argument of each error of ours that a module raises."""
-    classes = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.PerfgateError)}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and getattr(node.exc.func, "id", "") in classes:
-            yield node.exc.func.id, node.exc.args[0]
+    """The class and the first argument of each error that a module raises and that may end a session."""
+    source = path.read_text(encoding="utf-8")
+    classes = ERRORS if path in SERVING else VOIDING
+    # Python is slow at reading all modules, and few raise one.
+    if not any(f"raise {name}(" in source for name in classes):
+        return []
+    raised = [node.exc for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Raise)]
+    calls = [one for one in raised if isinstance(one, ast.Call) and getattr(one.func, "id", "") in classes]
+    return [(call.func.id, call.args[0]) for call in calls]
 
 
 def list_errors():
     """Each sentence with which what happens in a session ends it."""
     for path in SOURCES:
-        for name, argument in list_raised(path):
+        for _, argument in list_raised(path):
             text = read_static(argument)
-            if len(text) >= MIN_LENGTH and (path in SERVING or name in VOIDING):
+            if len(text) >= MIN_LENGTH:
                 yield f"{path.stem}: {text}"
     for path in SERVING:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -125,10 +132,13 @@ def list_errors():
                 yield from (f"{path.stem}: {text}" for text in list_sentences(node))
 
 
+MESSAGES, FINDINGS, ENDINGS = list(list_messages()), list(list_findings()), list(list_errors())
+
+
 def test_list_messages__finds_them():
-    assert len(list(list_messages())) > 80
-    assert len(list(list_findings())) > 15
-    assert len(list(list_errors())) > 60
+    assert len(MESSAGES) > 80
+    assert len(FINDINGS) > 15
+    assert len(ENDINGS) > 60
 
 
 def test_list_errors__knows_who_wrote_what_is_no_literal():
@@ -149,7 +159,7 @@ def test_decided__names_functions_that_there_are(module, name):
     assert any(f"def {name}(" in source for source in sources)
 
 
-@pytest.mark.parametrize("message", [*list_messages(), *list_findings(), *list_errors()])
+@pytest.mark.parametrize("message", [*MESSAGES, *FINDINGS, *ENDINGS])
 def test_troubleshooting__has_a_remedy_for_each_message(message):
     assert any(phrase in message for phrase in PHRASES), "give it an entry in docs/troubleshooting.md"
 

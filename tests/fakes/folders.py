@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import random
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from perfgate.results.records import ArmRecord
 from perfgate.results.writer import ResultWriter
 from tests.fakes.recorded import ROOT, SLOWER
 from tests.fakes.sessions import FACTS, change_window, make_line, make_run, make_scenario, make_session, write_folder
-from tests.faults.recording import unpack
+from tests.faults.recording import copy_unpacked
 
 SURVEY = ROOT / "benchmarks/h200/kernels/gpt-oss-20b.json"
 HOSTILE = "</style></script><script>alert(1)</script><img src=x onerror=alert(2)>\" onload=\"alert(3) \u202e 'x' & ]]> <!--"
@@ -31,8 +30,7 @@ KERNELS = {
 
 def write_profiled(folder: Path) -> Path:
     """A regression that was measured on an H200, with made profiles of both arms."""
-    shutil.copytree(SLOWER, folder)
-    unpack(folder)
+    copy_unpacked(SLOWER, folder)
     add_profiles(folder)
     return folder
 

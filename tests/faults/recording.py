@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -147,24 +148,32 @@ class Recording:
         entry["ended_s"] += longer_s
 
 
-def unpack(folder: Path) -> None:
-    """Give a packed session the layout in which it was measured: a file for each window, answer and record of experts."""
+@cache
+def read_unpacked(session: Path) -> dict[str, bytes]:
+    """All files of a packed session in the layout in which it was measured, by name; many tests begin with the same one."""
+    files = {path.relative_to(session).as_posix(): path.read_bytes() for path in session.rglob("*") if path.is_file()}
+    files.pop(PACK_FILE, None)
     for index in ("windows.jsonl", *BY_START):
-        lines = read_lines(folder / index)
+        lines = read_lines(session / index)
         for line in lines:
-            packed = gzip.compress(read_raw(folder / line["file"]), compresslevel=1, mtime=0)
+            files[line["file"]] = packed = gzip.compress(read_raw(session / line["file"]), compresslevel=1, mtime=0)
             line["sha256"] = hashlib.sha256(packed).hexdigest()
-            (folder / line["file"]).parent.mkdir(exist_ok=True)
-            (folder / line["file"]).write_bytes(packed)
         if lines:
-            write_lines(folder / index, lines)
-    (folder / PACK_FILE).unlink(missing_ok=True)
+            files[index] = join_lines(lines).encode()
+    return files
+
+
+def copy_unpacked(session: Path, folder: Path, left_out: tuple[str, ...] = ()) -> None:
+    """Copy a packed session in the layout in which it was measured, without what `left_out` names at its top."""
+    for name, content in read_unpacked(session).items():
+        if name.split("/")[0] not in left_out:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
 
 
 def copy_recording(name: str, folder: Path, blocks: tuple[int, ...] = (1, 2)) -> Recording:
     """Copy blocks of a recorded session to `folder`, without the noise that it kept: the shipped noise judges the copy."""
-    shutil.copytree(ROUTED / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles", KEPT))
-    unpack(folder)
+    copy_unpacked(ROUTED / name, folder, left_out=("logs", "telemetry.jsonl.gz", "profiles", KEPT))
     recording = Recording(folder)
     recording.keep_blocks(*blocks)
     return recording
@@ -195,4 +204,8 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def write_lines(path: Path, lines: list[Line]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_text(join_lines(lines))
+
+
+def join_lines(lines: list[Line]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)

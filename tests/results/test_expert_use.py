@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from math import exp
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,10 +42,9 @@ def trace(choose, texts=None, *, again=4, tokens_a_step=16):
 
     def run(tokens):
         chosen = [
-            tuple(frozenset(choose(layer, place, token, next(calls))) for place, token in enumerate(tokens))
-            for layer in range(LAYERS)
+            [tuple(choose(layer, place, token, next(calls))) for place, token in enumerate(tokens)] for layer in range(LAYERS)
         ]
-        return Traced(tokens=tokens, chosen=tuple(chosen))
+        return Traced(tokens=tokens, chosen=np.array(chosen, dtype=np.uint16))
 
     first = tuple(run(text) for text in texts)
     second = tuple(run(text) for text in texts[:again])
@@ -198,9 +198,7 @@ def test_measure_use__names_of_experts_do_not_matter(names):
     plain = trace(mixture, draw_texts(8), again=2, tokens_a_step=8)
 
     def rename(text):
-        return replace(
-            text, chosen=tuple(tuple(frozenset(names[one] for one in choice) for choice in layer) for layer in text.chosen)
-        )
+        return replace(text, chosen=np.array(names, dtype=np.uint16)[text.chosen])
 
     renamed = replace(plain, texts=tuple(map(rename, plain.texts)), again=tuple(map(rename, plain.again)))
     one, other = measure_use(plain), measure_use(renamed)

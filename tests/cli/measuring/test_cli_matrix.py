@@ -169,9 +169,12 @@ def test_matrix__failed_requests_are_no_level(write, tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize(("lines", "use"), [(3, use_fake_engine), (14, use_fake_processes), (26, use_fake_engine)])
 def test_matrix__killed_and_resumed(*, write, monkeypatch, tmp_path, lines, use):
+    """A server that goes on with its second load is asked with the same prompts as the others, which met their first one."""
     use(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_ROUTING", "mixture")
     folder = tmp_path / "out"
-    command = ("matrix", write(), "--out", folder)
+    file = write([("max_concurrency = 4\n\n[loads.paced]", "max_concurrency = 12\n\n[loads.paced]")])
+    command = ("matrix", file, "--out", folder)
     # However late it is killed, it has not ended: its last server does not come up.
     limit = {"FAKE_SERVERS": f"{tmp_path / 'servers'}:3"}
     kill_at(start_perfgate(tmp_path / "state", *command, **limit), folder, lines)

@@ -1,10 +1,12 @@
 """What recorded H200 profiles prove of SGLang's fused sum: a difference between the arms, and not a kernel that both run."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from perfgate.core import Arm
+from perfgate.readers.traces import read_traces
 from perfgate.results.profiling.profiles import PROFILES_FILE, load_profiles, read_seen
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
@@ -12,6 +14,16 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.proof import SUM_OPTION, find_expect
 from perfgate.verdict.validity.expectations import check_expectations
 from tests.fakes.recorded import PROFILED, SPINNING
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once():
+    """Sum each recorded trace once for all tests, which differ in what they expect of it."""
+    summed = cache(read_traces)
+    with pytest.MonkeyPatch.context() as patch:
+        place = "perfgate.results.profiling.profiles.read_traces"
+        patch.setattr(place, lambda traces: summed(tuple(trace.resolve() for trace in traces)))
+        yield
 
 
 def expect_fused_sum():
