@@ -102,7 +102,7 @@ def build_launch(model: Path, args: tuple[str, ...] = (), env: Mapping[str, str]
         args=(*scenario.server.args, *args),
         env={**scenario.server.env, **env},
         ready_timeout_s=300.0,
-        stop_timeout_s=2.0,
+        stop_timeout_s=0.2,
     )
 
 
