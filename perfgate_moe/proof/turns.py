@@ -113,6 +113,8 @@ class _Timekeeper:
         raise self._describe_end()
 
     def _describe_end(self) -> TimingError:
+        # It says why it ends after its output has ended; the watch ends one that only closed that.
+        self._process.wait()
         self._errors.seek(0)
         last = read_last_line(self._errors.read())
         return TimingError(clean(f"{self._arm}: its process ended, or took more than {PAIR_TIMEOUT_S:.0f} s: {last}"))

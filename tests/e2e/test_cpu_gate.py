@@ -95,7 +95,7 @@ def test_check__replays_the_verdict_byte_for_byte(unchanged, tmp_path):
 
 def test_gate__slowed_candidate_is_a_regression(stored_noise, short_scenario, tmp_path):
     arguments = ("gate", short_scenario, "--out", tmp_path / "slow", "--candidate-inject", INJECTION)
-    ended = run_perfgate(stored_noise, *arguments)
+    ended = run_perfgate(stored_noise, *arguments, "--profile", "always")
     verdict = json.loads((tmp_path / "slow" / "verdict.json").read_text())
 
     assert ended.code == 1, ended.out + ended.err
@@ -120,7 +120,9 @@ def test_run__stopped_while_a_server_loads_leaves_nothing(state, small_scenario,
 
 
 def test_run__stopped_in_the_middle_keeps_what_was_measured(state, small_scenario, tmp_path):
-    ended = interrupt_perfgate(state, signal.SIGTERM, "warmup", "run", small_scenario, "--out", tmp_path / "cut")
+    # One server at a time: the other one need not have been started.
+    (tmp_path / "one.toml").write_text(small_scenario.read_text().replace('resident = "both"', 'resident = "one"'))
+    ended = interrupt_perfgate(state, signal.SIGTERM, "warmup", "run", tmp_path / "one.toml", "--out", tmp_path / "cut")
     judged = run_perfgate(state, "check", tmp_path / "cut")
 
     assert ended.code == 130

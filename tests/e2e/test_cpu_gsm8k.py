@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from perfgate.core import Arm
-from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Gsm8k
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
@@ -20,10 +19,12 @@ from perfgate.serving.equivalence import Evaluator
 from perfgate.serving.gsm8k_worker import STOP
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.verdict.validity.gsm8k import check_gsm8k
-from tests.e2e.test_cpu_answers import WRONG, build_launch
+from tests.e2e.test_cpu_server import build_launch
 
 pytestmark = [pytest.mark.long, pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.xdist_group("engine")]
 
+# The candidate sends each token to one expert of the two that it should visit: faster, and wrong.
+WRONG = ("--json-model-override-args", '{"num_experts_per_tok": 1}')
 RULES = Gsm8k(questions=16, shots=2, max_tokens=6, parallel=1)
 QUESTIONS = [f"{100 + number} {200 + 7 * number} {1000 + 13 * number}" for number in range(RULES.shots + RULES.questions)]
 EXAMPLES = "".join(f"Question: {question}\nAnswer: 7\n\n" for question in QUESTIONS[: RULES.shots])
@@ -60,9 +61,8 @@ def test_evaluate__tells_a_wrong_server_from_a_right_one(model, tmp_path):
     rules = Gsm8k(path=str(data), sha256="0" * 64, questions=16, shots=2, max_tokens=6, parallel=1)
     with contextlib.ExitStack() as stack:
         stack.callback(reaper.close)
-        scenario = load_scenario("cpu-moe")
         base, wrong = (
-            stack.enter_context(Server(build_launch(scenario, model, args), tmp_path / f"{name}.log", reaper))
+            stack.enter_context(Server(build_launch(model, args), tmp_path / f"{name}.log", reaper))
             for name, args in {"base": (), "wrong": WRONG}.items()
         )
         base.wait_ready()

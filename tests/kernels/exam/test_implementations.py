@@ -12,6 +12,14 @@ from perfgate.errors import InputError
 from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam import implementations
 from perfgate_moe.exam.implementations import BUILT_IN, find, registry
+from perfgate_moe.timing import roofline
+
+
+@pytest.fixture
+def small_ceilings(monkeypatch):
+    """What this machine can do at best is on the page; how exactly is no matter."""
+    monkeypatch.setattr(roofline, "CPU_COPY_ELEMENTS", 1 << 16)
+    monkeypatch.setattr(roofline, "CPU_PRODUCT_SIZE", 64)
 
 
 def run(*arguments):
@@ -60,6 +68,7 @@ def test_check_command__wrong_implementation_exits_one():
     )
 
 
+@pytest.mark.usefixtures("small_ceilings")
 def test_check_command__a_page_with_the_mistake_errors_and_times_beside_a_peer(tmp_path):
     page, layer = tmp_path / "page.html", "E=4,k=2,H=64,I=64,dtype=bfloat16"
     wrong = ("check", "--impl", "perfgate_moe.exam.mutants.routing:scaling_omitted", "--shape", layer + ",scaling=2.5")
@@ -74,6 +83,7 @@ def test_check_command__a_page_with_the_mistake_errors_and_times_beside_a_peer(t
     assert "scaling_omitted, M = 3" in told  # it is wrong on the timed layer too, and has no time
 
 
+@pytest.mark.usefixtures("small_ceilings")
 def test_check_command__a_page_of_a_right_kernel_has_its_times(tmp_path):
     page, layer = tmp_path / "page.html", "E=4,k=2,H=64,I=64,dtype=bfloat16"
     done = run("check", "--impl", "torch-staged", "--case", layer, "--page", str(page), "--shape", layer, "--tokens", "1")

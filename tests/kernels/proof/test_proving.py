@@ -24,10 +24,10 @@ from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.build.checkout import Checkout
 from perfgate_moe.errors import TimingError
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.proof import sharing, turns
+from perfgate_moe.proof import proving, sharing, turns
 from perfgate_moe.proof.proving import ProofRequest, Side, bring_wheels, build_side, examine_sides
 from perfgate_moe.proof.turns import ROUNDS, TurnsRequest, time_sides
-from perfgate_moe.proof.values import TIMED_NAMES
+from perfgate_moe.proof.values import TIMED_NAMES, Build
 from perfgate_moe.timing.shapes import SHAPES
 
 RIGHT = "from perfgate_moe.layer.reference import staged as layer\n"
@@ -62,6 +62,12 @@ CASES = [LayerCase(M=count) for count in (3, 7, 9)]
 SMALL = "E=8,k=4,H=128,I=128,dtype=bfloat16"
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """Layers here are small, as `tests/kernels/conftest.py` says; this is for the processes that are started."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
 def quiet(_):
     pass
 
@@ -93,7 +99,7 @@ def test_examine_sides__a_right_layer(tmp_path):
 )
 def test_examine_sides__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, layer, words):
     if layer == HANGS:
-        monkeypatch.setattr(sharing, "ANSWER_TIMEOUT_S", 20.0)
+        monkeypatch.setattr(sharing, "ANSWER_TIMEOUT_S", 10.0)
     exam = examine(make_side(tmp_path, layer))
 
     assert exam.sound == 2
@@ -129,15 +135,6 @@ def test_examine_sides__a_tree_whose_module_cannot_be_imported(tmp_path):
 
     assert exam.sound == 0
     assert "no_such_module" in exam.wrong[0].problem
-
-
-def test_build_side__compiles_into_the_arms_own_cache(tmp_path):
-    side = make_side(tmp_path / "tree", RIGHT)
-    side = Side(arm=side.arm, checkout=side.checkout, env={"TRITON_CACHE_DIR": str(tmp_path / "cache")})
-    build = build_side(side, [("small", LayerCase.parse(SMALL))], 90, quiet)
-
-    assert (build.kernels, build.arch) == (6, "sm_90")
-    assert any((tmp_path / "cache").rglob("*.cubin"))
 
 
 def test_build_side__a_kernel_that_does_not_compile(tmp_path):
@@ -209,15 +206,22 @@ def run_prove(tmp_path, head, *more, prepare=lambda _: None):
 
 
 def test_prove__a_sound_candidate(tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_work, "TOKENS", (1, 16))
-    done = run_prove(tmp_path, RIGHT, f"--caches={tmp_path}/caches", "--time-blocks=1")
+    """Both sides are built into caches of their own, examined and timed."""
+    monkeypatch.setattr(kernel_work, "TOKENS", (1, 2))
+    done = run_prove(tmp_path, RIGHT, f"--caches={tmp_path}/caches", "--arch=sm_90", "--time-blocks=1")
+    proof = load_proof(tmp_path / "proof.json")
 
     assert (done.return_value, done.exception) == (0, None)
     assert "peer:layer right in 3 of 3 cases" in done.stdout
-    assert list(check_kernels(load_proof(tmp_path / "proof.json"))) == []
+    assert list(check_kernels(proof)) == []
+    assert [(build.arm, build.kernels, build.arch) for build in proof.builds] == [
+        ("base", 6, "sm_90"),
+        ("candidate", 6, "sm_90"),
+    ]
     assert {path.name for path in (tmp_path / "caches").iterdir()} == {"base", "candidate"}
-    (block,) = load_proof(tmp_path / "proof.json").times
-    assert [(one.shape, one.tokens) for one in block.layers] == [(SMALL, 1), (SMALL, 16)]
+    assert all(any(path.rglob("*.cubin")) for path in (tmp_path / "caches").iterdir())
+    (block,) = proof.times
+    assert [(one.shape, one.tokens) for one in block.layers] == [(SMALL, 1), (SMALL, 2)]
     # One block decides nothing; on a busy machine the base against itself refuses it.
     assert re.search(r"^times of the layer: (INCONCLUSIVE|INVALID): 2 layers", done.stdout, re.MULTILINE)
 
@@ -238,7 +242,9 @@ def test_prove__options_that_mean_nothing(tmp_path, option, words):
     assert not (tmp_path / "proof.json").exists()
 
 
-def test_prove__a_candidate_that_became_wrong(tmp_path):
+def test_prove__a_candidate_that_became_wrong(tmp_path, monkeypatch):
+    # A sound candidate's kernels are built above; what is built here changes nothing.
+    monkeypatch.setattr(proving, "build_side", lambda side, *_: Build(arm=side.arm, arch="sm_90", kernels=6, refused=()))
     done = run_prove(tmp_path, WRONG, "--format=json", "--time-blocks=1")
 
     assert done.return_value == 1
@@ -247,13 +253,18 @@ def test_prove__a_candidate_that_became_wrong(tmp_path):
     assert list(check_kernels(load_proof(tmp_path / "proof.json"))) == json.loads(done.stdout)["problems"]
 
 
-SLOW = """
-import time
-from perfgate_moe.layer.reference import staged
+FAST = """
+print('{"ready": true}\\n{"us": "fast"}')
 
 def layer(problem):
-    time.sleep(0.02)
-    return staged(problem)
+    return problem.hidden
+"""
+SLOW = """
+import time
+
+def layer(problem):
+    time.sleep(0.002)
+    return problem.hidden
 """
 
 
@@ -266,12 +277,13 @@ def time_both(tmp_path, base, candidate):
 
 
 def test_time_sides__a_slower_candidate(tmp_path):
-    layers = time_both(tmp_path, RIGHT, SLOW)
+    """Nothing that a layer prints is an answer."""
+    layers = time_both(tmp_path, FAST, SLOW)
 
     assert [(one.shape, one.tokens) for one in layers] == [(SMALL, 1), (SMALL, 8)]
     assert all(len(side) == ROUNDS for one in layers for side in (one.base, one.again, one.candidate))
     # A sample lasts at least as long as the candidate sleeps, whatever else the machine does.
-    assert all(us >= 20_000 for one in layers for us in one.candidate)
+    assert all(us >= 2_000 for one in layers for us in one.candidate)
 
 
 @pytest.mark.parametrize(
@@ -279,23 +291,18 @@ def test_time_sides__a_slower_candidate(tmp_path):
     [
         ("import os\nos._exit(3)\n", "candidate: its process ended"),
         ("raise ImportError('no layer in here')\n", "no layer in here"),
-        ('print(\'{"ready": true}\\n{"us": "fast"}\')\n' + RIGHT, ""),
     ],
 )
 def test_time_sides__an_arm_without_times_leaves_none(tmp_path, layer, words):
-    """What a layer prints reaches no answer, so the third one is timed as any other."""
-    if not words:
-        assert time_both(tmp_path, RIGHT, layer)
-        return
     with pytest.raises(TimingError, match=words):
-        time_both(tmp_path, RIGHT, layer)
+        time_both(tmp_path, FAST, layer)
 
 
 def test_time_sides__an_arm_that_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(turns, "PAIR_TIMEOUT_S", 5.0)
 
     with pytest.raises(TimingError, match="or took more than 5 s"):
-        time_both(tmp_path, RIGHT, "import time\ntime.sleep(600)\n")
+        time_both(tmp_path, FAST, "import time\ntime.sleep(600)\n")
 
 
 def test_timed_names__are_layers_that_have_no_format_of_four_bits():
