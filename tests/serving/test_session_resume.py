@@ -379,11 +379,11 @@ def test_run__two_at_once_in_one_folder(tmp_path, scenario):
         time.sleep(0.01)
     code, _, err = run_perfgate(tmp_path / "state", *command, "--resume")
     first.send_signal(signal.SIGINT)
-    first.communicate()
+    said = first.communicate()
     resumed = run_perfgate(tmp_path / "state", *command, "--resume")
 
     assert code == 2
     assert f"process {first.pid} writes there" in err
-    assert first.returncode == 130
+    assert first.returncode == 130, said
     assert resumed[0] == 0, resumed[2]
     assert find_leftovers(tmp_path / "state") == []
