@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
+TROUBLESHOOTING = "docs/troubleshooting.md"
+"""The page with the remedies for each message."""
+
 
 class Outcome(StrEnum):
     """What a verdict, or one metric of it, says."""
@@ -59,14 +62,14 @@ _OUTCOMES = {
         icon="\N{NO ENTRY SIGN}",
         sentence="the measurement cannot be trusted, so it says nothing about speed",
         exit_code=3,
-        remedies="docs/troubleshooting.md, INVALID",
+        remedies=f"{TROUBLESHOOTING}, INVALID",
     ),
     Outcome.INCONCLUSIVE: _OutcomeRow(
         order=2,
         icon="\N{BLACK QUESTION MARK ORNAMENT}",
         sentence="too little evidence to call it slower or not slower",
         exit_code=3,
-        remedies="docs/troubleshooting.md, INCONCLUSIVE",
+        remedies=f"{TROUBLESHOOTING}, INCONCLUSIVE",
     ),
     Outcome.PASS: _OutcomeRow(
         order=3, icon="\N{WHITE HEAVY CHECK MARK}", sentence="a loss as large as the margin is excluded", exit_code=0

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from perfgate.core import Outcome
+from perfgate.core import TROUBLESHOOTING, Outcome
 
-PAGE = "docs/troubleshooting.md"
 _HEADING = re.compile(r"^#{2,3} (.+)$", flags=re.MULTILINE)
 _MESSAGES = re.compile(r"^Messages: (.+)$", flags=re.MULTILINE)
 _PHRASE = re.compile(r"`((?:\\`|[^`])+)`")
@@ -37,7 +36,7 @@ class Remedy:
 def read_entries() -> tuple[Remedy, ...]:
     """Every entry of the page that lists messages, in its order; none where a package was put together without the page."""
     package = Path(__file__).parents[2]
-    path = next((one for one in (package / "troubleshooting.md", package.parent / PAGE) if one.is_file()), None)
+    path = next((one for one in (package / "troubleshooting.md", package.parent / TROUBLESHOOTING) if one.is_file()), None)
     return parse_entries(path.read_text(encoding="utf-8")) if path else ()
 
 
@@ -64,4 +63,4 @@ def find_entry(message: str) -> Remedy | None:
 def name_remedies(outcome: Outcome, reasons: Sequence[str] = ()) -> str:
     """The page and the heading for an outcome, for INVALID that of the first reason; empty for an outcome that decides."""
     entry = find_entry(reasons[0]) if outcome is Outcome.INVALID and reasons else None
-    return f"{PAGE}, {entry.heading}" if entry else outcome.remedies
+    return f"{TROUBLESHOOTING}, {entry.heading}" if entry else outcome.remedies
