@@ -23,6 +23,25 @@ from perfgate.storage.rounding import format_percent
 PAGE = Path(__file__).parents[2] / PLACE
 NOT_RUN = "not run yet"
 SOURCES = "../../benchmarks/museum"
+INTRODUCTION = f"""\
+# Museum: slow-downs that users reported
+
+Each exhibit reproduces a regression that users of an engine reported: a flag or a patch of our own brings the original's
+mechanism into a real server. `perfgate gate` as it ships compares the slow candidate with a base, and a repaired twin (a
+candidate without the fault) with the same base. Exhibits, scenarios and expected verdicts were committed before each run
+([benchmarks/museum]({SOURCES})). The tables show misses as well as hits. The original sizes come from the reports; they were
+not measured here.
+"""
+COMMANDS = """\
+`python -m benchmarks.museum.run NAME` runs an exhibit and its twin; `python -m benchmarks.museum.render` writes this page.
+`python -m benchmarks.museum.trial broken` tries the patches for the CPU in one server.
+`python -m benchmarks.museum.history NAME FOLDER` makes a git repository in which one commit introduces the fault.
+An exhibit needs its machine's engine: `perfgate engine install` for `cpu`; SGLang and one GPU for `h200`.
+
+On 2026-11-23 other work on the machine made sessions INVALID, and they were run again: both of scheduler-log (gaps between
+tokens were missing), and token-counts (others used the CPU). host-leak was run before `cpu-moe-memory` gated the growth of
+memory.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,32 +80,23 @@ def write_page(shown: Sequence[Shown], absent: Sequence[Absent]) -> str:
 
 
 def _write(shown: Sequence[Shown], absent: Sequence[Absent]) -> Iterator[str]:
-    yield "# Museum: slow-downs that users reported"
-    yield ""
-    yield "Each exhibit re-enacts a regression that users of an engine reported, on a real server, by a flag or a patch of our"
-    yield "own with the mechanism of the original. The gate that ships compares it with its base, its repaired twin with"
-    yield f"the same base. List, scenario and expected answer are committed before a run ([benchmarks/museum]({SOURCES}));"
-    yield "misses stand beside hits. Sizes in the third column are the reports' own, and were not measured here."
+    yield from INTRODUCTION.splitlines()
     yield ""
     yield from _write_recall(shown)
-    yield from ("", "## What was said", "")
+    yield from ("", "## Verdicts", "")
     yield "| exhibit | report | original size | scenario | expected | verdict | our size | minutes | twin |"
     yield "|:--|:--|:--|:--|:--|:--|:--|--:|:--|"
     yield from (_write_row(one) for one in shown)
     yield from _write_rules([one.result for one in shown if one.result is not None])
-    yield from ("", "## How each is re-enacted", "")
+    yield from ("", "## How each is reproduced", "")
+    yield "Each entry has the cause in the report, what runs here, and why this verdict is expected. *A miss*: the gate is"
+    yield "expected not to find it."
+    yield ""
     yield from (_write_reenactment(one.placed) for one in shown)
-    yield from ("", "## What is not re-enacted here", "", "| report | size | why not |", "|:--|:--|:--|")
+    yield from ("", "## What is not reproduced here", "", "| report | size | why not |", "|:--|:--|:--|")
     yield from (f"| {_link(one.url)} | {one.size} | {one.reason} |" for one in absent)
     yield ""
-    yield "`python -m benchmarks.museum.run NAME` runs an exhibit and its twin, `python -m benchmarks.museum.render` this page."
-    yield "`python -m benchmarks.museum.trial broken` tries the CPU's patches in one server, and"
-    yield "`python -m benchmarks.museum.history NAME FOLDER` makes a git repository in which one commit brings the fault."
-    yield "An exhibit needs the engine of its machine: `perfgate engine install` for `cpu`, SGLang and one GPU for `h200`."
-    yield ""
-    yield "Of 2026-11-23: both sessions of scheduler-log were void beside other work, since gaps between tokens were missing,"
-    yield "and were run again; token-counts was void for others' processor time, and waits. host-leak was run before"
-    yield "`cpu-moe-memory` gated the growth of memory."
+    yield from COMMANDS.splitlines()
 
 
 def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
@@ -94,23 +104,24 @@ def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
     twins = [one.fixed for one in shown if one.fixed is not None]
     yield f"{len(shown)} exhibits, {sum(one.placed.exhibit.machine == 'cpu' for one in shown)} of them on a CPU."
     if not told:
-        yield "None was run yet, so nothing is said of recall."
+        yield "None was run yet, so the share of regressions found is unknown."
     else:
         found = sum(map(is_told, told))
         least = format_percent(bound_rate_below(found, len(told)), 0)
-        yield f"{len(told)} were run: {found} were called slower, {format_percent(found / len(told), 0)}; with 95 % confidence"
-        yield f"the share is at least {least} (Clopper and Pearson, exact, one-sided)."
+        share = format_percent(found / len(told), 0)
+        yield f"{len(told)} were run. The gate called {found} slower ({share}); with 95 % confidence"
+        yield f"the share is at least {least} (Clopper-Pearson, exact, one-sided)."
     if twins:
         false = sum(map(is_told, twins))
         most = format_percent(bound_rate(false, len(twins)), 0)
-        yield f"Of {len(twins)} repaired twins {false} were called slower; with 95 % confidence the share is at most {most}."
+        yield f"It called {false} of {len(twins)} repaired twins slower; with 95 % confidence the share is at most {most}."
 
 
 def _write_rules(results: Sequence[ExhibitResult]) -> Iterator[str]:
     if not results:
         return
-    yield from ("", "## The same windows by rules that people use", "")
-    yield "A rule takes every window for a run. One that looks at earlier runs gets the base of the exhibit's other comparison."
+    yield from ("", "## The same windows under other rules", "")
+    yield "Each rule treats a window as a run. A rule that needs earlier runs gets the base of the exhibit's other comparison."
     yield ""
     yield "| rule | exhibits found | repaired twins called slower |"
     yield "|:--|--:|--:|"
@@ -151,7 +162,7 @@ def _describe_broken(one: Shown) -> tuple[str, str, str]:
 def _write_reenactment(placed: Placed) -> str:
     exhibit = placed.exhibit
     told, why = exhibit.reenactment, exhibit.expected.why
-    return f"- **{placed.name}** ({told.kind}): {exhibit.report.cause}. Here: {told.words}. Expected because: {why}."
+    return f"- **{placed.name}** ({told.kind}): {exhibit.report.cause}. Here: {told.words}. Why expected: {why}."
 
 
 def _link(url: str) -> str:

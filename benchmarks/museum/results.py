@@ -95,7 +95,7 @@ def is_told(side: SideResult) -> bool:
 def describe_match(side: SideResult, expected: Prediction) -> str:
     """How what came compares with what was expected, in a word or two."""
     if side.outcome is not expected.outcome:
-        return "otherwise than expected"
+        return "not as expected"
     told = side.metrics.get(expected.metric)
     is_other = is_told(side) and (told is None or told.outcome is not Outcome.REGRESSION)
     return "by another metric" if is_other else "as expected"

@@ -289,10 +289,10 @@ def test_write_page__counts_hits_with_their_exact_bound(tmp_path, home, gate):
     page = render.write_page([render.Shown(placed=placed, result=one) for one in (result, result, missed)], ())
 
     # Two of three: the smallest share that has as many with probability 5 % is 13.5 %.
-    assert "3 were run: 2 were called slower, 67 %; with 95 % confidence\nthe share is at least 14 %" in page
-    assert "Of 3 repaired twins 0 were called slower; with 95 % confidence the share is at most 63 %" in page
+    assert "3 were run. The gate called 2 slower (67 %); with 95 % confidence\nthe share is at least 14 %" in page
+    assert "It called 0 of 3 repaired twins slower; with 95 % confidence the share is at most 63 %" in page
     assert "REGRESSION (by another metric) | Median ITL +6" in page
-    assert "PASS (otherwise than expected)" in page
+    assert "PASS (not as expected)" in page
 
 
 def make_side(base, candidate):
@@ -339,7 +339,7 @@ def test_build_evidence__a_side_without_windows_tells_nothing():
 def test_write_page__says_what_was_not_run(home):
     page = render.write_page([render.Shown(placed=load_exhibit("one", home), result=None)], ())
 
-    assert "None was run yet, so nothing is said of recall." in page
+    assert "None was run yet, so the share of regressions found is unknown." in page
     assert "| not run yet |" in page
 
 
