@@ -17,7 +17,7 @@ from perfgate.storage.schema import adapt
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "resolve.md"
 UPSTREAM = "https://github.com/sgl-project/sglang/pull/"
-# Lines that were looked for in SGLang's public record, and what stands there. Release notes themselves name few defaults.
+# Lines that were looked up in SGLang's issues and pull requests, and what was found. Release notes name few defaults.
 SAMPLED = (
     (
         "0.5.13 -> 0.5.14",
@@ -29,38 +29,38 @@ SAMPLED = (
         "0.5.14 -> 0.5.15.post1",
         "`graph_prefill` of deepseek-v3 on b200: disabled",
         "28053",
-        "is titled so: prefill graphs of this model off by default where attention is trtllm_mla",
+        "says so in its title: prefill graphs of this model are off by default with trtllm_mla attention",
     ),
     (
         "0.5.14 -> 0.5.15.post1",
         "`graph_prefill` of deepseek-v3 on h20 and h200: disabled",
         "32785",
-        "tells of the rule: the breakable backend, the default by then, is off with MLA attention",
+        "describes the rule: the breakable backend, the default by then, is off with MLA attention",
     ),
     ("0.5.15.post1 -> 0.5.16", "`mm_feature_transport` is new, `cpu`", "30904", "added it with this default"),
     (
         "0.5.16 -> 0.5.17",
         "`mm_feature_transport` of all models: `cpu` to `cuda_ipc`",
         "33653",
-        "says that #32541 chose it by itself, against its intent for models of text alone, as these are",
+        "says that #32541 chose it automatically, which was not intended for text-only models such as these",
     ),
     (
         "0.5.17 -> 0.5.18",
-        "`moe_tiles` of qwen3-30b on h200: only another Triton's",
+        "`moe_tiles` of qwen3-30b on h200: only another Triton version's",
         "7013",
-        "made the lookup fall back to another Triton's table where its own is missing",
+        "made the lookup fall back to the table of another Triton version where its own is missing",
     ),
     (
         "0.5.17 -> 0.5.18",
         "`mm_feature_transport` of all models: `cuda_ipc` to `cpu`",
         "33653",
-        "made that choice depend on the model: text alone stays on the CPU",
+        "made that choice depend on the model: text-only models stay on the CPU",
     ),
     (
         "0.5.18 -> 0.5.19",
         "`hicache_storage_prefetch_retry_max_attempts` is new",
         "36227",
-        "made a storage prefetch that missed be tried again",
+        "repeats a storage prefetch that missed",
     ),
     (
         "0.5.19 -> 0.5.20",
@@ -83,15 +83,16 @@ SAMPLED = (
     ),
 )
 NOT_FOUND = {"0.5.22 -> 0.5.23": "the graphs of prefills up to 8,192 tokens, and `enable_fused_qk_norm_rope`"}
-"""Lines of pairs that were looked for and of which no record was found."""
+"""Lines of pairs that were looked up without a result."""
 
 LIMITS = f"""\
-- Releases from {FIRST} to {LAST} were read beside one torch (2.13, CPU) and one transformers (5.12.1), with the version of
-  Triton and the CUDA of the torch that each pins, in its text alone. Kernel packages were empty modules: what they choose by
-  themselves, autotuning and checks of their versions at a start are not in it.
-- The pool is the engine's formula over made-up memory, with weights of the layers as built: graphs and activations are what the
-  static share leaves, and what loading lays out anew is not in it. Compare it, do not count on it.
-- `lost` says that something was given up, not that it is slower: a default may move for a good reason, which is asked for.
+- perfgate read the releases from {FIRST} to {LAST} with one torch (2.13, CPU) and one transformers (5.12.1). Only the version
+  texts of Triton and CUDA were those of the torch that each release pins. Kernel packages were empty modules, so the page shows
+  no choices of their own, no autotuning and no version checks at a start.
+- The pool is the engine's formula over simulated memory, with the weights of the layers as built. Memory for graphs and
+  activations is what the static share leaves; memory for weights that loading lays out again is not included. Use the pool for
+  comparisons only, not as an absolute number.
+- `lost` means that something was given up, not that it is slower. A default may change for a good reason; `--accept` takes it.
 """
 
 
@@ -108,8 +109,8 @@ def render() -> str:
 def _write() -> Iterator[str]:
     yield "# What releases of SGLang choose"
     yield ""
-    yield "Written by `python -m benchmarks.resolve.page` from [results](../../benchmarks/resolve/results). No GPU was used and"
-    yield "nothing was measured but the time it took: this is what the engine's own code says."
+    yield "`python -m benchmarks.resolve.page` writes this page from [results](../../benchmarks/resolve/results). It shows what"
+    yield "the engine's own code chooses. No GPU was used, and only the time of `perfgate resolve` was measured."
     yield "[How to use it](../how-to/resolve.md)."
     yield from _write_pairs()
     yield from _write_tables()
@@ -121,8 +122,8 @@ def _write() -> Iterator[str]:
 
 
 def _write_pairs() -> Iterator[str]:
-    yield from ("", "## Each release against the one before", "")
-    yield f"{len(MODELS)} models ({', '.join(MODELS)}) on {', '.join(ON)}. Lines of each kind, and the lost ones in full."
+    yield from ("", "## Each release compared with the one before", "")
+    yield f"{len(MODELS)} models ({', '.join(MODELS)}) on {', '.join(ON)}. The table counts lines; the list has each lost one."
     yield from ("", "| from | to | lost | changed | unverified |", "|:--|:--|--:|--:|--:|")
     pairs = list(pairwise(RELEASES))
     for base, candidate in pairs:
@@ -133,7 +134,7 @@ def _write_pairs() -> Iterator[str]:
     for base, candidate in pairs:
         yield from (f"- {base} -> {candidate}: {told}" for told in _list_lost(f"{base}-{candidate}"))
     yield ""
-    yield "All lines of a pair, changes of defaults among them:"
+    yield "All lines of each pair, with changed defaults:"
     for base, candidate in pairs:
         yield from ("", f"<details><summary>{base} -> {candidate}</summary>", "", "```", *load(f"{base}-{candidate}")["lines"])
         yield from ("```", "", "</details>")
@@ -148,20 +149,21 @@ def _list_lost(name: str) -> list[str]:
 
 
 def _write_tables() -> Iterator[str]:
-    yield from ("", f"## {RELEASES[-1]} under the Tritons that its torch could bring", "")
-    kits = ", ".join(f"torch {torch} brings {kit.triton}" for torch, kit in TOOLKITS.items())
-    yield f"A release's tables of tuned tiles lie in a folder a Triton, and the lookup goes by Triton's version: {kits}."
-    yield "Which file is opened on an H200 for the first product, model by model (`none`: the built-in tiles):"
+    yield from ("", f"## {RELEASES[-1]} with the Triton versions that its torch could install", "")
+    kits = ", ".join(f"torch {torch} installs {kit.triton}" for torch, kit in TOOLKITS.items())
+    yield f"A release has a folder of tuned tiles for each Triton version, and looks them up by that version: {kits}."
+    yield "The file that each model opens on an H200 for the first product (`none`: the built-in tiles):"
     yield from ("", "| model | " + " | ".join((*TRITONS, "3.8.0, its own")) + " |", "|:--|" + ":--|" * (len(TRITONS) + 1))
     documents = [load(f"{RELEASES[-1]}-triton-{triton}")["tables"] for triton in TRITONS]
     columns = [document["base"] for document in documents] + [documents[-1]["candidate"]]
     for model in MODELS:
         cells = [column[f"{model}@h200"]["moe_tiles"] or "no Triton kernels" for column in columns]
         yield f"| {model} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-    yield from ("", "What 3.8.0 loses against them, as `perfgate resolve` says it for all models and GPUs above:", "")
+    yield from ("", "What 3.8.0 loses compared with them, by `perfgate resolve` for all models and GPUs above:", "")
     for triton in TRITONS:
-        yield from (f"- against {triton}: {told}" for told in _list_lost(f"{RELEASES[-1]}-triton-{triton}") or ["nothing"])
-    yield from ("", "Files for an H200 in the release, by Triton: " + _count_files() + ".")
+        lost = _list_lost(f"{RELEASES[-1]}-triton-{triton}") or ["nothing"]
+        yield from (f"- compared with {triton}: {told}" for told in lost)
+    yield from ("", "Files for an H200 in the release, by Triton version: " + _count_files() + ".")
 
 
 def _count_files() -> str:
@@ -170,52 +172,52 @@ def _count_files() -> str:
 
 
 def _write_seeds() -> Iterator[str]:
-    yield from ("", f"## Seeded trees of {RELEASE}", "")
-    yield f"One change at a time, {' and '.join(SHAPES)} on {', '.join(ON)}; a seed is found if it is the only line."
-    yield from ("", "| seed | found | what was said |", "|:--|:--|:--|")
+    yield from ("", f"## Seeded changes in {RELEASE}", "")
+    yield f"One change at a time, {' and '.join(SHAPES)} on {', '.join(ON)}. A change is found if its line is the only one."
+    yield from ("", "| change | found | line |", "|:--|:--|:--|")
     for name, row in load("seeds").items():
         lines = [line for line in row["lines"] if line.startswith(("lost  ", "changed  "))]
         is_found = "yes" if row["is_found"] else "**no**"
-        yield f"| {name} | {is_found} | " + ("<br>".join(lines) or "not one line").replace("|", "\\|") + " |"
+        yield f"| {name} | {is_found} | " + ("<br>".join(lines) or "no line").replace("|", "\\|") + " |"
 
 
 def _write_start() -> Iterator[str]:
     start = load("start")
-    yield from ("", "## Against a start on a real card", "")
+    yield from ("", "## Compared with a server on a real GPU", "")
     name, equal = Path(start["session"]).name, start["settings"] - len(start["differing"])
-    yield f"Session [{name}](../../{start['session']}) keeps what a server of 0.5.16 on an H200 said of itself."
-    yield f"The same command line, resolved here: of {start['settings']} settings {equal} are equal,"
+    yield f"Session [{name}](../../{start['session']}) has the settings that a server of 0.5.16 on an H200 reported."
+    yield f"With the same command line, {equal} of {start['settings']} settings resolve to the same value here;"
     for name, (real, here) in start["differing"].items():
-        yield f"`{name}` is not ({real} there, {here} here)."
-    yield f"The layers as built hold {start['weights_gib']} GiB; loading them there took {start['weights_of_the_start_gb']} GB:"
-    yield "what is laid out anew after loading is not in the estimate of the pool."
+        yield f"`{name}` does not ({real} there, {here} here)."
+    yield f"The layers as built hold {start['weights_gib']} GiB; loading them there took {start['weights_of_the_start_gb']} GB."
+    yield "The estimate of the pool does not include what loading lays out again."
 
 
 def _write_sampled() -> Iterator[str]:
-    yield from ("", "## Lines looked up in SGLang's record", "")
-    yield "A sample, chosen because the engine's public issues and pull requests tell of it; other lines were not looked up."
+    yield from ("", "## Lines looked up in SGLang's issues and pull requests", "")
+    yield "A sample, chosen because public issues and pull requests of SGLang mention it; other lines were not looked up."
     yield from ("", "| pair | line | record |", "|:--|:--|:--|")
     for pair, line, number, words in SAMPLED:
         yield f"| {pair} | {line} | [#{number}]({UPSTREAM}{number}) {words} |"
     yield ""
-    yield from (f"Of {pair} these were looked for, and no record was found: {lines}." for pair, lines in NOT_FOUND.items())
+    yield from (f"No record was found for these of {pair}: {lines}." for pair, lines in NOT_FOUND.items())
 
 
 def _write_cost() -> Iterator[str]:
-    yield from ("", "## What it took", "")
+    yield from ("", "## What it costs", "")
     seeds = list(load("seeds").values())
     cpu = [row["cpu_s"] for row in seeds]
     runs = f"{len(seeds)} runs on {seeds[0]['cores']} cores"
-    yield f"Two models on three GPUs, both arms: {min(cpu):.0f} to {max(cpu):.0f} s of CPU in {runs},"
+    yield f"Two models on three GPUs, both arms: {min(cpu):.0f} to {max(cpu):.0f} s of CPU time in {runs}."
     walls = ", ".join(f"{row['wall_s']:.0f} s (load {row['load'][0]:.0f})" for row in seeds)
-    yield f"by the clock, beside other work on the machine: {walls}."
+    yield f"Their wall time, beside other work on the machine: {walls}."
     seconds = load("seconds")
     cpu = [row["cpu_s"] for row in seconds.values()]
-    yield f"One release with {len(MODELS)} models on {len(ON)} GPUs: {min(cpu):.0f} to {max(cpu):.0f} s of CPU."
+    yield f"One release with {len(MODELS)} models on {len(ON)} GPUs: {min(cpu):.0f} to {max(cpu):.0f} s of CPU time."
 
 
 def _write_limits() -> Iterator[str]:
-    yield from ("", "## What this does not say", "", *LIMITS.splitlines())
+    yield from ("", "## Limits", "", *LIMITS.splitlines())
 
 
 if __name__ == "__main__":
