@@ -24,7 +24,7 @@ from perfgate.resolution.values import (
 )
 
 _SENTENCES = {
-    ResolveAnswer.LOST: "something was lost; accept it with --accept 'KEY: reason', or mend it",
+    ResolveAnswer.LOST: "something was lost; accept it with --accept 'KEY: reason', or correct it",
     ResolveAnswer.UNVERIFIED: "what could not be verified was not compared",
     ResolveAnswer.CHANGED: "nothing was lost",
     ResolveAnswer.SAME: "both arms resolve to the same",

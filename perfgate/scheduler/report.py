@@ -13,7 +13,7 @@ from perfgate.scheduler.values import CostComparison, CostDifference, CostGap, G
 from perfgate.storage.rounding import format_percent
 
 _SENTENCES = {
-    ResolveAnswer.LOST: "the host does more; accept it with --accept 'KEY: reason', or mend it",
+    ResolveAnswer.LOST: "the host does more; accept it with --accept 'KEY: reason', or correct it",
     ResolveAnswer.UNVERIFIED: "what did not repeat was not compared",
     ResolveAnswer.CHANGED: "no limit was passed",
     ResolveAnswer.SAME: "the host does the same in both arms",
