@@ -34,39 +34,40 @@ MINUTE_S = 60.0
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 INTRODUCTION = """# What a verdict costs
 
-Made by `python -m benchmarks.idle_share.write_cost` from the sessions of
+`python -m benchmarks.idle_share.write_cost` makes this page from the sessions of
 [H200s](../../benchmarks/h200/serving/routed/README.md) and
-[H100s](../../benchmarks/h100/serving/README.md), most of them in the history, and from
+[H100s](../../benchmarks/h100/serving/README.md), most of them in the git history, and from
 {files}.
 
 ## GPU-minutes of a verdict
 
-GPUs are held from the first server's start to the last one's end: GPU-minutes are that wall time, times the GPUs. Blocks are
-those that ended with all windows of both arms. Many of these sessions ran further blocks
-after the look that had decided. The first column of GPU-minutes ends at that look, the second counts the whole session,
-and so do the shares.
+A session holds its GPUs from the first server's start to the last one's end; its GPU-minutes are that wall time multiplied by
+the number of GPUs. A block counts if all windows of both arms ended. Many of these sessions ran more blocks after the look that
+decided. The first column of GPU-minutes ends at that look; the second column and the shares cover the whole session.
 """
-ALONE = """The last column is what the same windows would cost with a process of `bench_serving` for each of them:
-{extra:.1f} s more a window
-than with the worker, as both were measured at one server ({hardware}, SGLang {sglang}, at the end of
-this page). The GPU waits for it.
+ALONE = """The last column is the cost of the same windows with one process of `bench_serving` for each window. The GPU then
+waits {extra:.1f} s more a window
+than with perfgate's worker. Both were measured at one server ({hardware}, SGLang {sglang}, at the end of
+this page).
 """
-WAITING = """
-## Waiting between windows
+WAITING = """## Waiting between windows
 
-The measured part of a block runs from its first window that counts to the end of its last.
-While the load generator prepares a window, or perfgate flushes, watches and stores, the GPU waits.
+The measured part of a block runs from the start of its first counted window to the end of its last one. The GPU waits while
+the load generator prepares a window, and while perfgate flushes the cache, reads the machine and stores the window.
 
-`bench_serving` rests one second before each load, reads the tokenizer anew and draws the same prompts again.
-The worker rests 0.05 s and keeps tokenizer and prompts; what it sends, and when, is the same.
+`bench_serving` waits one second before each load, reads the tokenizer again and draws the same prompts again.
+The worker waits 0.05 s and keeps the tokenizer and the prompts; it sends the same requests at the same times.
 """
-LIVE_TEXT = """
-Both ways at one server of the scenario `{scenario}`, SGLang {sglang} on {hardware}, in one run of
+BOTH_WAYS = """## The worker and one process a run
+
+Imports and the tokenizer are work of the host; a GPU does not make them shorter.
+Where the load average is above the number of cores, both ways wait for a core and take longer than on a quiet machine.
+"""
+LIVE_TEXT = """One server of scenario `{scenario}`, SGLang {sglang} on {hardware}, in one run of
 `python -m benchmarks.idle_share.live` (load average {load:.1f}):
 
 {table}
-One process a run waits {ratio:.1f} times as long. Imports and tokenizer are the host's work: a GPU makes them no shorter.
-Where the load average is above the number of cores, both ways wait for a core and take longer than on a quiet machine.
+One process a run waits {ratio:.1f} times as long.
 """
 
 
@@ -146,6 +147,7 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
         "one process a run",
     )
     rows = [list_cost(cost, extra_s or 0.0) for cost in costs]
+    lives = [describe_live(one) for one in files.values() if "worker" in one]
     parts = [
         INTRODUCTION.format(files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files)),
         *([ALONE.format(extra=extra_s, **compared["environment"])] if extra_s else []),
@@ -155,7 +157,7 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
             ("session", "windows", "load of a window", "preparing it", "between two", "idle share"),
             (list_idle(cost) for cost in costs),
         ),
-        *(describe_live(one) for one in files.values() if "worker" in one),
+        *([BOTH_WAYS, *lives] if lives else []),
     ]
     return "\n".join(parts)
 
@@ -202,7 +204,7 @@ def list_idle(cost: Cost) -> list[str]:
 
 
 def describe_live(live: dict[str, Any]) -> str:
-    """Tell what both ways took on one machine."""
+    """What both ways took on one machine."""
     hardware = live["environment"]["hardware"]
     ways = {"perfgate's worker": live["worker"], "one process a run": live["process_per_run"]}
     idle = {name: Idle(**way["idle"]) for name, way in ways.items()}
