@@ -1,4 +1,4 @@
-"""Write docs/evidence/fault-table.md from what the runs of all faults said.
+"""Write docs/evidence/fault-table.md from the recorded runs of all faults.
 
     PERFGATE_FAULTS=build/faults.jsonl python -m pytest tests/faults -m "long or not long"
     python -m tests.faults.render build/faults.jsonl
@@ -24,24 +24,24 @@ from tests.faults.results import RECORDED, Result, load
 PAGE = ROOT / "docs" / "evidence" / "fault-table.md"
 BARS = {Kind.SLOW: 0.95, Kind.WRONG: 1.0, Kind.BROKEN: 1.0, Kind.SICK: 1.0, Kind.SAME: 1.0}
 SHOWN = 150
-HEAD = """# Seeded faults, and what the gate said
+HEAD = """# Seeded faults and the gate's answers
 
-Every row is a fault that was put in on purpose and a run of `perfgate gate` or `perfgate check`, as a process of its own.
-A fault is caught when the outcome is the expected one, the reason is the fault's own, and no process, port, lock, GPU memory or
-window was left, lost or counted twice.
+Each row is a fault that was seeded on purpose and one run of `perfgate gate` or `perfgate check` as a separate process.
+A fault is caught if the answer is the expected one, the message names the fault, and no process, port, lock, GPU memory or
+window was left over, lost or counted twice.
 
-- *Recorded H200 windows* were measured on an NVIDIA H200 (`benchmarks/h200/serving/routed`) and doctored as the row says,
-  unless it says that they were measured so. `perfgate check` judges them as it is shipped.
-- *Fake engine* is a server of the tests that tells the times it is told to. These rows start the gate by
-  `tests/fakes/run_perfgate.py`, which changes three things in it: the fake engine stands in SGLang's place (`ENGINES`), SGLang
-  need not be installed (`require_engine`), and in the row "port taken" it is not tested whether the port is free
-  (`find_free_port`). The load generator and, where a row says so, the GPU's driver and the disk are fakes, too.
-- *Real engine on the CPU* is SGLang, started by `perfgate gate` as it is shipped, with the model of `cpu-moe`.
+- *Recorded H200 windows* were measured on an NVIDIA H200 (`benchmarks/h200/serving/routed`). The row says how they were edited,
+  or that the fault itself was measured. `perfgate check` judges them, unchanged.
+- *Fake engine* is a test server with the latencies that the test sets. `tests/fakes/run_perfgate.py` starts the gate with
+  three changes: the fake engine replaces SGLang (`ENGINES`), SGLang need not be installed (`require_engine`), and in the row
+  "port taken" the gate does not test whether the port is free (`find_free_port`). The load generator is a fake, too, and so are
+  the GPU's driver and the disk where a row says so.
+- *Real engine on the CPU* is SGLang with the model of `cpu-moe`, started by `perfgate gate`, unchanged.
 
-Rows with a fake driver or disk need a C compiler. Without one they are skipped, and the line here is of their last run.
-The last column tells the day, the commit (`+`: with changes that were not committed) and the version of the rule of that run.
+Rows with a fake driver or disk need a C compiler. Without one they are skipped, and the row here is their last run.
+The last column has the day, the commit (`+`: with uncommitted changes) and the version of the rule of that run.
 
-The page is written by `python -m tests.faults.render` from `tests/faults/results.jsonl`, which runs of the tests fill:
+`python -m tests.faults.render` writes this page from `tests/faults/results.jsonl`, which runs of the tests fill:
 
 ```sh
 python -m pytest tests/faults            # the short ones, as `make test-all` runs them
@@ -52,12 +52,14 @@ python -m tests.faults.render build/faults.jsonl
 """
 
 NOTES = {
-    Kind.SLOW: """The time to ready gates in `cpu-moe-start`, the server's memory in `cpu-moe-memory`, its growth there and
-in `soak`. The rows that seed a slow start or a growth of memory put that gate into another scenario, as a user would who
-wants it.
+    Kind.SLOW: """A *gap* in a fault's name is an ITL. The time to ready gates in `cpu-moe-start`, the server's memory in
+`cpu-moe-memory`, and its growth there and in `soak`. The rows that seed a slow start or a growth of memory add that gate to
+another scenario, as a user can.
 """,
-    Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make ten disjoint pairs, so these rows are ten independent
-draws and not as many as there are rows.
+    Kind.SICK: """*Lines* are those of `events.jsonl` and `windows.jsonl` together.
+""",
+    Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make ten disjoint pairs, so these rows are only ten independent
+samples.
 """,
 }
 """What must be known to read a table."""
@@ -74,12 +76,12 @@ def main(paths: Iterable[str]) -> None:
 def render(faults: Iterable[Fault], results: Mapping[str, Result]) -> str:
     """The whole page: a count, then a table for each kind."""
     listed = list(faults)
-    parts = [HEAD, f"| kind | faults | run | of them by rule {RULE} | caught | bar |\n|:--|--:|--:|--:|--:|--:|\n"]
+    parts = [HEAD, f"| kind | faults | run | with rule {RULE} | caught | required |\n|:--|--:|--:|--:|--:|--:|\n"]
     parts += [render_count(kind, [fault for fault in listed if fault.kind is kind], results) for kind in Kind]
     for kind in Kind:
         note = f"{NOTES[kind]}\n" if kind in NOTES else ""
         parts.append(f"\n## {kind.value.capitalize()}\n\n{note}")
-        parts.append("| fault | made of | on | expected | got | caught by | last run |\n|:--|:--|:--|:--|:--|:--|:--|\n")
+        parts.append("| fault | change | runs on | expected | answer | message | last run |\n|:--|:--|:--|:--|:--|:--|:--|\n")
         parts += [render_row(fault, results.get(fault.name)) for fault in listed if fault.kind is kind]
     return "".join(parts)
 

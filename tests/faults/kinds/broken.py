@@ -272,11 +272,11 @@ def row(name: str, made: str, run: Callable[[Path], Answer], words: str, expecte
 
 
 WINDOWS = (
-    row("missing window", "its line is gone from the index", check(drop_window), "4 measured windows where"),
-    row("missing arm", "the base of block 2 is gone", check(drop_block), "0 measured windows where"),
+    row("missing window", "its line is removed from the index", check(drop_window), "4 measured windows where"),
+    row("missing arm", "the base of block 2 is removed", check(drop_block), "0 measured windows where"),
     row("no window at all", "the index is empty", check(drop_all), "no window was measured"),
     row("missing raw file", "one file is deleted", check_raw(delete_window), "missing although the index names it"),
-    row("missing metric", "a window without its throughput's parts", check(set_value(duration=None)), "no duration"),
+    row("missing metric", "a window without the parts of its throughput", check(set_value(duration=None)), "no duration"),
     row(
         "zero throughput", "0 tok/s in one window", check(set_value(output_throughput=0.0)), "output_tok_per_s says 0.00 where"
     ),
@@ -284,19 +284,19 @@ WINDOWS = (
     row("NaN", "mean E2E is NaN", check(set_value(mean_e2e_latency_ms=float("nan"))), "is no measurement"),
     row("infinite latency", "mean E2E is infinite", check(set_value(mean_e2e_latency_ms=float("inf"))), "no measurement"),
     row("negative latency", "mean E2E is -3 ms", check(set_value(mean_e2e_latency_ms=-3.0)), "is negative"),
-    row("negative gaps", "every gap of a window is -1 s", check(turn_gaps), "negative or non-finite"),
+    row("negative gaps", "every ITL of a window is -1 s", check(turn_gaps), "negative or non-finite"),
     row("edited throughput", "10 % more tok/s", check(set_value(output_throughput=1900.0)), "count over duration makes"),
-    row("failed request", "59 of 60 completed", check(set_value(completed=59)), "59 of 60 requests completed"),
-    row("another number of requests", "32 asked for", check(set_value(num_prompts=32)), "60 of 32 requests completed"),
+    row("failed request", "59 of 60 requests completed", check(set_value(completed=59)), "59 of 60 requests completed"),
+    row("another number of requests", "32 requests asked for", check(set_value(num_prompts=32)), "60 of 32 requests completed"),
     row("duplicated line", "one index line twice", check(repeat_line), "repeats block 1"),
     row("duplicated window", "one window copied over the next", check(copy_window), "a copy is no second measurement"),
-    row("duplicated block", "block 2 is block 1, later", check(copy_block), "a copy is no second measurement"),
-    row("reordered windows", "two windows change their numbers", check(reorder), "against the order of time"),
-    row("swapped files", "a base and a candidate file change places", check(swap_files), "does not match its digest"),
+    row("duplicated block", "block 2 is a later copy of block 1", check(copy_block), "a copy is no second measurement"),
+    row("reordered windows", "two windows exchange their numbers", check(reorder), "against the order of time"),
+    row("swapped files", "a base and a candidate file are exchanged", check(swap_files), "does not match its digest"),
     row("truncated window", "half of a packed file", check(cut_packed), "damaged gzip file"),
     row(
         "truncated file behind the index",
-        "the same, digest not mended",
+        "half of a packed file, its digest unchanged",
         check_raw(cut("windows/0010.jsonl.gz", 0.5)),
         "does not match its digest",
     ),
@@ -304,16 +304,16 @@ WINDOWS = (
     row("two runs in one file", "a window with two lines", check(set_raw(lambda raw: raw + b" " + raw)), "2 result lines"),
     row(
         "mixed versions",
-        "one window of a bench_serving without details",
+        "one window by a bench_serving without details",
         check(mix_versions),
         "the first window tells es5_itl_ms",
     ),
     row("mixed workload", "one window at concurrency 32", check(set_value(max_concurrency=32)), "max_concurrency 32 where"),
-    row("no warm-up", "cold windows judged", check(drop_warmup), "no window was discarded"),
-    row("never steady", "warm-up windows halve from one to the next", check(cold_start), "never steady"),
-    row("one server for two starts", "both arms from start 1", check(share_server), "needs a server of its own"),
+    row("no warm-up", "cold windows are judged", check(drop_warmup), "no window was discarded"),
+    row("never steady", "each window takes less time than the one before", check(cold_start), "never steady"),
+    row("one server for two starts", "both arms come from start 1", check(share_server), "needs a server of its own"),
     row("re-run that no rule asked for", "a window measured again at will", check(rerun_unasked), "no rule asked for"),
-    row("clock goes back", "a window begins before its neighbour ended", check(jump_back), "the clock went back"),
+    row("clock goes back", "a window begins before the one before it ended", check(jump_back), "the clock went back"),
     row("clock jumps", "an hour inside one window", check(jump_forth), "s where 120 s are allowed"),
     row("window shorter than its run", "1 s for a run of 3.6 s", check(too_fast), "its requests took 3.6 s, the window 1.0 s"),
 )
@@ -321,7 +321,7 @@ FILES = (
     row("partial session.json", "cut in the middle", check_raw(cut("session.json", 0.5)), "not valid JSON", REFUSED),
     row("partial index line", "the first line cut", check_raw(cut_first_line), "windows.jsonl:1: not valid JSON", REFUSED),
     row("partial scenario", "cut in the middle", check_raw(cut("scenario.toml", 0.5)), "not valid TOML", REFUSED),
-    row("no session.json", "deleted", check_raw(remove("session.json")), "no result folder", REFUSED),
+    row("no session.json", "session.json deleted", check_raw(remove("session.json")), "no result folder", REFUSED),
     row(
         "no events",
         "events.jsonl deleted",
@@ -347,7 +347,7 @@ FILES = (
     ),
 )
 BASELINE = (
-    row("edited baseline", "values changed by hand", check(edit_baseline), "edited by hand", REFUSED),
+    row("edited baseline", "values edited by hand", check(edit_baseline), "edited by hand", REFUSED),
     row("partial baseline", "cut after 2,000 bytes", check(cut_baseline), "not valid JSON", REFUSED),
     row(
         "missing baseline",
@@ -358,14 +358,14 @@ BASELINE = (
     ),
     row(
         "baseline of another GPU",
-        "an H100's in the H200's place",
+        "an H100's baseline in place of the H200's",
         check(given_baseline(fingerprint=H100), "--baselines", "{folder}/given"),
         "other hardware (gpu: NVIDIA H200 here",
         (*INVALID, *REFUSED),
     ),
     row(
         "stale baseline",
-        "of another workload",
+        "a baseline of another workload",
         check(given_baseline(workload_hash="000000000000"), "--baselines", "{folder}/given"),
         "another workload",
         (*INVALID, *REFUSED),

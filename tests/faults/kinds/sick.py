@@ -107,7 +107,7 @@ KILLED = "server ended by itself with exit code -9"
 GPU = (
     row(
         "GPU hot from the start",
-        "the driver says thermal slow-down",
+        "the driver reports thermal slow-down",
         on_gpu(reasons=0x40),
         "the GPU throttled for",
         is_long=False,
@@ -120,7 +120,7 @@ GPU = (
     row("driver does not answer", "NVML fails to start", on_gpu(init_error=15), "NVML failed: GPU is lost", is_long=False),
     row(
         "GPU memory is left",
-        "1 GiB still held after the servers",
+        "1 GiB is still held after the servers ended",
         on_gpu(at(12, say(memory_used=2**30))),
         "1024 MiB of GPU memory that were free before the servers started are still held",
     ),
@@ -151,7 +151,7 @@ PROCESSES = (
     ),
     row(
         "server out of memory",
-        "its address space may grow no further",
+        "its address space cannot grow",
         run_gate(*SLOWED, disturb=at(9, hold_memory), **{"timeout_s = 120.0": "timeout_s = 5.0"}),
         "MemoryError",
     ),
@@ -176,13 +176,13 @@ PROCESSES = (
     ),
     row(
         "server never ready",
-        "HTTP 503 for ever",
+        "HTTP 503 to every request",
         run_gate("--candidate-env", "FAKE_ENGINE=never_ready", **{"ready_timeout_s = 300.0": "ready_timeout_s = 1.0"}),
         "not ready after 1 s",
     ),
     row(
         "server that ignores SIGTERM",
-        "and is slower",
+        "the server is slower, too",
         run_gate(
             "--candidate-env",
             "FAKE_ENGINE=deaf",
@@ -195,7 +195,7 @@ PROCESSES = (
     ),
     row(
         "server that leaves a child",
-        "deaf to SIGTERM, too",
+        "the child ignores SIGTERM; the server is slower",
         run_gate(
             "--candidate-env",
             "FAKE_ENGINE=child",
@@ -214,7 +214,7 @@ PROCESSES = (
     ),
     row(
         "load generator hangs",
-        "it never ends",
+        "it does not end",
         run_gate(env={"FAKE_BENCH": "hang"}, **{"timeout_s = 120.0": "timeout_s = 1.0"}),
         "the load generator gave no answer within 1 s",
     ),
@@ -226,7 +226,7 @@ PROCESSES = (
     ),
     row(
         "load generator writes garbage",
-        "HTML",
+        "its output is HTML",
         run_gate(env={"FAKE_BENCH": "garbage"}),
         "the load generator's output is no result",
     ),
