@@ -26,7 +26,7 @@ from perfgate.results.records import SESSION_FILE
 SPEED = 60.0
 """How many times faster than it was measured `--live` plays a session."""
 DUMMY = "gpt-oss-20b's shape in bf16 with plain dummy weights: every token took the same 4 of 32 experts"
-ROUTED = "gpt-oss-20b's shape in MXFP4, with drawn weights whose router chooses by token"
+ROUTED = "gpt-oss-20b's shape in MXFP4, with random weights whose router chooses by token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
     name = model.path.removeprefix(GENERATED)
     folder = find_state_dir() / "models" / name
     if not folder.exists():
-        progress.step(f"generating {name} with drawn weights in {folder}")
+        progress.step(f"generating {name} with random weights in {folder}")
     return write_model(folder, name)
 
 
