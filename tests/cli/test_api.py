@@ -1,6 +1,7 @@
 """The Python API: what its examples say, and that asking for it costs nothing until it is used."""
 
 import doctest
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,18 @@ def test_load__examples_of_its_documentation(tmp_path, monkeypatch):
 
     assert found.attempted == 5
     assert found.failed == 0
+
+
+def test_load__example_of_its_page(tmp_path, monkeypatch, capsys):
+    page = (ROOT / "docs" / "reference" / "verdict.md").read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", page, flags=re.DOTALL)[1]
+    monkeypatch.chdir(tmp_path)
+    main(["demo"])
+    capsys.readouterr()
+
+    exec(example, {})  # noqa: S102 - it is the page's own
+
+    assert capsys.readouterr().out.splitlines()[:2] == re.findall(r"(?m)^print.*# (REGRESSION|[+-][\d.]+%)$", example)
 
 
 def test_load__verdict_and_windows():
