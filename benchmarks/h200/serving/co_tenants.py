@@ -178,7 +178,7 @@ def tell_host(folder: Path) -> None:
 def tell_bursts(folder: Path, bursts: Path) -> None:
     """One line for the windows that a process touched, one for those that it did not."""
     found = count_bursts(folder, bursts)
-    print("| process on the GPU | windows | void | share void (95 %) |\n|:--|:--|:--|:--|")
+    print("| process on the GPU | windows | invalid | share invalid (95 %) |\n|:--|:--|:--|:--|")
     touched, clean, unsure = found.touched, found.clean, found.unsure
     print(f"| during the window | {touched.windows} | {touched.count} | at least {touched.lower95:.0%} |")
     print(f"| not | {clean.windows} | {clean.count} | at most {clean.upper95:.0%} |")
