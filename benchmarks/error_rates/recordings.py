@@ -93,7 +93,7 @@ class Recording:
     def is_direct(self) -> bool:
         """Whether every step got longer by what was spent: not so for rare steps, nor where the GPU may hide a waiting host."""
         one = self.injection
-        return one is None or (one.is_of_steps and one.kind not in {"host", "tail", PREFILL} and one.period == 1)
+        return one is None or (one.is_of_steps and one.kind not in {"host", "decode", "tail", PREFILL} and one.period == 1)
 
     @property
     def is_known(self) -> bool:
