@@ -76,13 +76,19 @@ SAMPLED = (
         "proposes them in September 2026; it was open in the copy that was read",
     ),
     (
+        "0.5.22 -> 0.5.23",
+        "`enable_fused_qk_norm_rope` of all models: off to none",
+        "40190",
+        "brings this kernel to XPU in September 2026; by 0.5.23's help the flag is on there and off elsewhere, as it was here",
+    ),
+    (
         "all",
         "deepseek-v3 on h200 finds only the table of Triton 3.5.1",
         "24562",
         "says that Triton 3.6.0 has none for it, and made 3.5.1 the fallback in place of 3.3.1",
     ),
 )
-NOT_FOUND = {"0.5.22 -> 0.5.23": "the graphs of prefills up to 8,192 tokens, and `enable_fused_qk_norm_rope`"}
+NOT_FOUND = {"0.5.22 -> 0.5.23": "the graphs of prefills up to 8,192 tokens, and `enable_decoder_swa_bounded_replay`"}
 """Lines of pairs that were looked up without a result."""
 
 LIMITS = f"""\
