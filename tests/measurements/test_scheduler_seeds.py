@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks.scheduler.run import RESULTS, SEEDS, compare_seed, read_runs, summarize
+from benchmarks.scheduler.run import KINDS, RESULTS, SEEDS, compare_seed, read_runs, summarize
 from perfgate.scheduler.judge import RULES
 from tests.documents.tracked import ROOT
 
@@ -38,6 +38,17 @@ def test_page__counts_of_each_seed_are_those_of_the_results():
     rows = re.findall(r"(?m)^\| [^|]+ \| (\d+) \| (\d+) \|", PAGE.read_text(encoding="utf-8"))
 
     assert rows == [(str(len(losses)), str(sum(losses))) for losses in of_seed.values()]
+
+
+def test_page__pairs_of_unchanged_copies_beside_another_process():
+    unchanged = [line for line in read_runs() if line["seed"] == "nothing"]
+    loads = [[line["load"] for line in unchanged if line["kind"] == kind] for kind in KINDS]
+    pairs = zip(*(numbers[first::2] for numbers in loads for first in (0, 1)), strict=False)
+    lowest = [min(pair) for pair in pairs]
+
+    told = f"in {sum(load >= 2 for load in lowest)} of the {len(lowest)} pairs of unchanged copies the load was at least 2"
+
+    assert told in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("reads", "is_right"), [([101.0, 101.0], True), ([100.0, 100.0], False), ([100.4, 100.4], False)])
