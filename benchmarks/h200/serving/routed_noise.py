@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, expm1, log, pi, sqrt
 from pathlib import Path
 from statistics import NormalDist, mean, median, pvariance, stdev
@@ -158,13 +158,18 @@ def list_needs(stored: Stored) -> Iterator[Sequence[str]]:
 
 
 def list_counters(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
-    """A row a counter: what each whole block of equal arms says of it, as a verdict of that block alone would."""
+    """A row a counter: what each whole block of equal arms says of it, as a verdict of that block alone would.
+
+    Prefix hits and retractions count in each load, also where a verdict leaves them out.
+    """
     states: dict[str, list[CountState]] = {}
     for one in stored:
+        scenario = replace(one.scenario, allow_retraction=True, load=replace(one.scenario.load, keep_cache=True))
         for block in read_blocks(one.session, fix_policy(one.session, one.scenario, None)):
-            for count in count_blocks([block], one.scenario):
+            for count in count_blocks([block], scenario):
                 states.setdefault(count.counter, []).append(count.state)
-    for name, found in states.items():
+    for name in filter(states.__contains__, COUNTERS):
+        found = states[name]
         same, scattered = found.count(CountState.SAME), found.count(CountState.SCATTERED)
         yield (COUNTERS[name].title, *map(str, (len(found), same, scattered, len(found) - same - scattered)))
 
