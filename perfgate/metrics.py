@@ -100,6 +100,12 @@ _ROWS = (
     Metric(name="capture_s", title="Time to capture graphs", unit="s", family="start", margin_ratio=0.25, decimals=1),
     Metric(name="server_memory_mib", title="Server memory", unit="MiB", family="memory", margin_ratio=0.10, decimals=0),
     Metric(name="gpu_memory_mib", title="GPU memory", unit="MiB", family="memory", margin_ratio=0.05, decimals=0),
+    Metric(
+        name="idle_server_memory_mib", title="Idle server's memory", unit="MiB", family="memory", margin_ratio=0.10, decimals=0
+    ),
+    Metric(
+        name="idle_gpu_memory_mib", title="Idle server's GPU memory", unit="MiB", family="memory", margin_ratio=0.05, decimals=0
+    ),
     *(
         Metric(
             name=name,

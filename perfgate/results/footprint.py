@@ -26,13 +26,16 @@ _MIB = 2**20
 PHASES = ("ready_s", "weights_s", "compile_s", "capture_s")
 """What a start may take: until its first token, for its weights, for compilation, for graphs; the latter by its own log."""
 
+IDLE_SERVER_MEMORY, IDLE_GPU_MEMORY = "idle_server_memory_mib", "idle_gpu_memory_mib"
+"""What a server holds once it is ready, before its first window."""
+
 
 def read_starts(events: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
-    """The seconds that each server start took, by phase."""
+    """The seconds that each server start took, by phase, and the memory that it held then."""
     return {
         event["start"]: found
         for event in events
-        if event.get("event") == "server_ready" and isinstance(event.get("start"), int) and (found := _read_phases(event))
+        if event.get("event") == "server_ready" and isinstance(event.get("start"), int) and (found := _read_start(event))
     }
 
 
@@ -81,8 +84,8 @@ def read_cold_starts(events: Iterable[Mapping[str, Any]]) -> tuple[ColdStart, ..
     return tuple(found)
 
 
-def _read_phases(event: Mapping[str, Any]) -> dict[str, float]:
-    recorded = {name: event.get(name) for name in PHASES}
+def _read_start(event: Mapping[str, Any]) -> dict[str, float]:
+    recorded = {name: event.get(name) for name in (*PHASES, IDLE_SERVER_MEMORY, IDLE_GPU_MEMORY)}
     return {name: float(value) for name, value in recorded.items() if isinstance(value, int | float) and 0 < value < inf}
 
 

@@ -20,7 +20,7 @@ from perfgate.serving.client import Client
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
-from perfgate.serving.engine.startup import count_cached, note_start
+from perfgate.serving.engine.startup import count_cached, describe_start, keep_info
 from perfgate.serving.equivalence import ask
 from perfgate.serving.experts.expert_probe import probe
 from perfgate.serving.model.served_model import require_routed
@@ -111,9 +111,10 @@ class StartDriver:
 
     def note_ready(self, start: Start) -> None:
         """Write down what a ready server took and resolved to. Raise ServerError where its model is not the one asked for."""
-        self.telemetry.note_ready()
+        idle = self.telemetry.note_ready(start.server)
         require_routed(start.server)
-        note_start(start.server, self.writer, arm=start.arm, start=start.number, at_s=self.elapsed_s)
+        self.note("server_ready", start=start.number, **describe_start(start.server), **idle)
+        keep_info(start.server, self.writer.folder, arm=start.arm, start=start.number)
         self.progress.step(f"{start.name} server ready after {start.server.ready_s:.0f} s")
 
     def warm(self, start: Start, client: Client) -> None:

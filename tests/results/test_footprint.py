@@ -27,13 +27,13 @@ RUN = Run(
 
 def test_read_starts__only_what_a_clock_can_tell():
     events = [
-        {"event": "server_ready", "start": 1, "ready_s": 31.5, "capture_s": 4, "weights_s": "2"},
+        {"event": "server_ready", "start": 1, "ready_s": 31.5, "capture_s": 4, "weights_s": "2", "idle_gpu_memory_mib": 9},
         {"event": "server_ready", "start": 2, "ready_s": -1.0},
         {"event": "server_ready", "start": "3", "ready_s": 1.0},
         {"event": "server_started", "start": 4, "ready_s": 1.0},
     ]
 
-    assert read_starts(events) == {1: {"ready_s": 31.5, "capture_s": 4.0}}
+    assert read_starts(events) == {1: {"ready_s": 31.5, "capture_s": 4.0, "idle_gpu_memory_mib": 9.0}}
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,4 @@ def test_measure__every_window_carries_the_footprint_of_its_server(tmp_path, mon
 
     assert all(window.run.values["ready_s"] > 0 for window in session.windows)
     assert all(window.run.values["server_memory_mib"] > 5 for window in session.windows)
+    assert all(window.run.values["idle_server_memory_mib"] > 5 for window in session.windows)

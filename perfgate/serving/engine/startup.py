@@ -12,7 +12,6 @@ import httpx
 
 from perfgate.core import Arm
 from perfgate.results.server_info import ServerInfo, store_info
-from perfgate.results.writer import ResultWriter
 from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.machine_code import VARIABLE, combine, read_codes
@@ -24,14 +23,18 @@ MAX_TEXT = 400
 _RANK = re.compile(r"TP(\d+)")
 
 
-def note_start(server: Server, writer: ResultWriter, *, arm: Arm, start: int, at_s: float) -> None:
-    """Write down what a start that got ready took, by phases, and the settings that it resolved to."""
+def describe_start(server: Server) -> dict[str, Any]:
+    """What a start that got ready took, by phases, and what its cache holds."""
     facts: dict[str, Any] = {"ready_s": round(server.ready_s, 3), **read_phases(server.launch, server.log)}
     if (cache := read_cache(server.launch)) is not None:
         facts |= {"compiled_kernels": cache.kernels, "compiled_digest": cache.digest}
-    writer.add_event("server_ready", at_s, start=start, **facts)
+    return facts
+
+
+def keep_info(server: Server, folder: Path, *, arm: Arm, start: int) -> None:
+    """Keep the settings that a ready server resolved to, where it tells them."""
     if (settings := read_info(server)) is not None:
-        store_info(writer.folder, ServerInfo(arm=arm, start=start, settings=settings))
+        store_info(folder, ServerInfo(arm=arm, start=start, settings=settings))
 
 
 def read_phases(launch: Launch, log: Path) -> dict[str, float]:

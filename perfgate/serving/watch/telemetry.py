@@ -23,7 +23,7 @@ from perfgate.errors import InputError, ServerError, TelemetryError
 from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
 from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids
 from perfgate.machine.processes import measure_memory, read_session
-from perfgate.results.footprint import SERVER_MEMORY
+from perfgate.results.footprint import IDLE_GPU_MEMORY, IDLE_SERVER_MEMORY, SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
 from perfgate.results.readings import FOREIGN_PROCESSES, name_on_gpu
 from perfgate.serving.engine.launch import Launch
@@ -109,10 +109,14 @@ class Telemetry:
         if not self._servers:
             self._require_free()
 
-    def note_ready(self) -> None:
-        """A server has come up: the processes that came with it are its own."""
+    def note_ready(self, server: Server) -> dict[str, float]:
+        """A server has come up: the processes that came with it are its own. Returns what memory is in use while it is idle."""
+        idle = {IDLE_SERVER_MEMORY: sum(map(measure_memory, server.leaders)) / _MIB}
         if self._gpu is not None:
-            self._gpu_processes.note_ready(_list_pids(self._gpu.read()))
+            devices = self._gpu.read()
+            self._gpu_processes.note_ready(_list_pids(devices))
+            idle[IDLE_GPU_MEMORY] = max(_list_used(devices), default=0.0) / _MIB
+        return {name: round(used, 1) for name, used in idle.items()}
 
     @contextmanager
     def watch(self, server: Server, place: Mapping[str, object]) -> Iterator[Watch]:

@@ -44,7 +44,7 @@ def measure(body, before=lambda: None, after=lambda: None):
         with telemetry.guard(server), server:
             server.wait_ready()
             body.ready(server)
-            telemetry.note_ready()
+            told["idle"] = telemetry.note_ready(server)
             with telemetry.watch(server, {"index": 0}) as watch:
                 body(server)
             told["readings"] = watch.readings
@@ -107,7 +107,7 @@ def test_watch__foreign_process_on_the_second_gpu(library, tmp_path):
     """Two GPUs of one server: what disturbs either disturbs the window, and each says what it did."""
     ready = """
 def ready(server):
-    set_gpu(count=2, pids=server.leaders[0])
+    set_gpu(**{"count": 2, "pids": server.leaders[0], "memory_used.1": 3 * 2**20})
 """
     body = """
 def body(server):
@@ -117,13 +117,16 @@ def body(server):
     wait_samples(4)
 """
     call = "launch = replace(launch, args=('--tp-size', '2'))\nmeasure(body, before=lambda: set_gpu(count=2))"
-    readings = run(library, tmp_path, body, ready=ready, call=call)["readings"]
+    told = run(library, tmp_path, body, ready=ready, call=call)
+    readings = told["readings"]
 
+    assert told["idle"]["idle_gpu_memory_mib"] == 3.0
+    assert told["idle"]["idle_server_memory_mib"] > 5
     assert readings["foreign_processes"] == 1
     assert (readings["foreign_processes_gpu_0"], readings["foreign_processes_gpu_1"]) == (0, 1)
     assert (readings["sm_clock_min_mhz_gpu_0"], readings["sm_clock_min_mhz_gpu_1"]) == (1980, 1500)
     assert (readings["temperature_c_gpu_0"], readings["temperature_c_gpu_1"]) == (60, 75)
-    assert (readings["gpu_memory_used_bytes_gpu_0"], readings["gpu_memory_used_bytes_gpu_1"]) == (0, 7)
+    assert (readings["gpu_memory_used_bytes_gpu_0"], readings["gpu_memory_used_bytes_gpu_1"]) == (0, 3 * 2**20)
     assert readings["throttled_share_gpu_0"] == 0
     assert readings["throttled_share_gpu_1"] == readings["throttled_share"] > 0
     assert readings["power_max_w_gpu_0"] == 400
@@ -397,9 +400,10 @@ fake = replace(SGLANG, name="sglang-cpu", package="pytest", module=place, args=(
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready
-def lose(self):
-    note_ready(self)
+def lose(self, server):
+    idle = note_ready(self, server)
     set_gpu(clock_error=15)
+    return idle
 Telemetry.note_ready = lose
 module.measure(build_request(STATE.parent / "out", **{'resident = "both"': 'resident = "one"'}), KeptProgress())
 _, session = load_results(STATE.parent / "out")
