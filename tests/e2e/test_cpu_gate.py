@@ -119,19 +119,6 @@ def test_run__stopped_while_a_server_loads_leaves_nothing(state, small_scenario,
     assert (tmp_path / "cut" / "session.json").exists()
 
 
-def test_run__stopped_in_the_middle_keeps_what_was_measured(state, small_scenario, tmp_path):
-    # One server at a time: the other one need not have been started.
-    (tmp_path / "one.toml").write_text(small_scenario.read_text().replace('resident = "both"', 'resident = "one"'))
-    ended = interrupt_perfgate(state, signal.SIGTERM, "warmup", "run", tmp_path / "one.toml", "--out", tmp_path / "cut")
-    judged = run_perfgate(state, "check", tmp_path / "cut")
-
-    assert ended.code == 130
-    assert "what was measured stays" in ended.err
-    assert len(read_index(tmp_path / "cut")) >= 1
-    assert judged.code == 3, judged.out
-    assert wait_for_leftovers(state) == []
-
-
 @pytest.mark.usefixtures("unchanged")  # it calibrated
 def test_run__server_that_never_becomes_ready_is_invalid(state, small_scenario, tmp_path):
     text = small_scenario.read_text().replace("ready_timeout_s = 300.0", "ready_timeout_s = 1.0")

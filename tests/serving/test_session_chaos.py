@@ -183,6 +183,27 @@ def test_gate__stopped_while_both_servers_load(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+def test_run__stopped_in_the_middle_keeps_what_was_measured(tmp_path):
+    """One server at a time: the other one need not have been started."""
+    path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"
+    path.write_text(build_text(**{'resident = "both"': 'resident = "one"', **STOP}))
+    process = start_perfgate(state, "run", path, "--out", folder)
+    windows = folder / "windows.jsonl"
+    # A line during whose write the run is stopped is taken back.
+    while not windows.exists() or windows.read_bytes().count(b"\n") < 2:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=300)
+    judged, out, _ = run_perfgate(state, "check", folder)
+
+    assert process.returncode == 130
+    assert "what was measured stays" in err
+    assert len(read_lines(folder, "windows.jsonl")) >= 1
+    assert judged == 3, out
+    assert wait_for_leftovers(state) == []
+
+
+@pytest.mark.usefixtures("processes")
 def test_gate__a_disk_that_is_full_costs_no_line(tmp_path):
     """The gate's own files may grow no further: what a full disk does, at an instant of our choice."""
     path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"
