@@ -1,6 +1,7 @@
 """The real load generator against servers that fail one request of a hundred: what perfgate says of such windows."""
 
 import contextlib
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,15 @@ REQUESTS = 100
 STALL_S = 10.0
 # Longer than what a busy machine does to a token, and shorter than a stall of which it hides a part.
 IS_STALL_MS = 1000 * STALL_S / 2
-LOAD = Load(num_prompts=REQUESTS, input_len=16, output_len=16, max_concurrency=16, timeout_s=60.0)
+LOAD = Load(
+    num_prompts=REQUESTS,
+    input_len=16,
+    output_len=16,
+    max_concurrency=16,
+    timeout_s=60.0,
+    args=("--cache-report",),
+    warmup_requests=2,
+)
 TOLERANCE = 0.5  # as in the scenario cpu-moe
 
 
@@ -43,8 +52,8 @@ def build_engine():
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """One window of each server, as perfgate reads it, by the server's fault; "" is a server that answers all."""
+def folder(tmp_path_factory):
+    """One window of each server, by the server's fault; "" is a server that answers all."""
     folder = tmp_path_factory.mktemp("windows")
     model = write_tiny_model(folder / "model", "tiny-qwen3-moe")
     with contextlib.ExitStack() as stack:
@@ -57,7 +66,15 @@ def runs(tmp_path_factory):
         }
         wait_all_ready(list(servers.values()), lambda *_: None)
         client.wait_ready_once()
-        return {fault: take_window(client, server, folder / f"{fault}.jsonl") for fault, server in servers.items()}
+        for fault, server in servers.items():
+            (folder / f"{fault}.jsonl").write_bytes(client.measure(LOAD, server.launch.model, server.url))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    """The windows as perfgate reads them."""
+    return {fault: read_window(folder / f"{fault}.jsonl") for fault in ("", "drop", "garbage", "stall")}
 
 
 def build_launch(model, fault):
@@ -67,9 +84,12 @@ def build_launch(model, fault):
     )
 
 
-def take_window(client, server, path):
-    path.write_bytes(client.measure(LOAD, server.launch.model, server.url))
-    return read_window(path)
+def test_build_argv__is_understood_by_the_installed_engine(folder):
+    told = json.loads((folder / ".jsonl").read_text())
+
+    assert [told[name] for name in ("random_input_len", "random_output_len", "max_concurrency")] == [16, 16, 16]
+    assert len(told["cached_tokens"]) == REQUESTS
+    assert "Starting warmup with 2 sequences" in (folder / "client.log").read_text()
 
 
 def test_measure__a_server_that_answers_all(runs):

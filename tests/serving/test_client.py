@@ -1,9 +1,7 @@
 """The client against bench_serving stand-ins: real worker processes over the real line protocol."""
 
 import hashlib
-import importlib.util
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -43,14 +41,6 @@ DRAW = """
     told = [list(requests), random.random(), numpy.random.rand(), draws]
     requests.clear()
     open(args.output_file, "w").write(json.dumps(told))
-"""
-# Bench_serving's own command line, with what it would run replaced by what it understood.
-PARSE = """
-import json, sys
-import sglang.benchmark.serving as serving
-serving.run_benchmark = lambda args: print(json.dumps(vars(args), default=str))
-sys.argv = ["bench_serving", *json.loads(sys.argv[1])]
-serving.cli_main()
 """
 LOAD = Load(num_prompts=3, input_len=4, output_len=5, max_concurrency=1, timeout_s=120.0)
 
@@ -213,21 +203,6 @@ def test_build_argv__of_a_data_set():
     assert dict(pairwise(argv))["--warmup-requests"] == "0"
     assert argv[-1] == "--apply-chat-template"
     assert not any(word.startswith("--random") for word in argv)
-
-
-@pytest.mark.engine
-def test_build_argv__is_understood_by_the_installed_engine(tmp_path):
-    if importlib.util.find_spec("sglang") is None:
-        pytest.skip("needs the CPU engine")
-    load = replace(LOAD, args=("--cache-report",), warmup_requests=2)
-    argv = build_argv(load, tmp_path, "http://127.0.0.1:1", tmp_path / "out")
-    done = subprocess.run(
-        [sys.executable, "-c", PARSE, json.dumps(argv)], capture_output=True, text=True, check=True, timeout=300
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
-
-    assert (found["random_input_len"], found["random_output_len"], found["seed"]) == (4, 5, 1)
-    assert (found["cache_report"], found["warmup_requests"]) == (True, 2)
 
 
 def test_verify_dataset__the_file_that_the_scenario_names(tmp_path):
