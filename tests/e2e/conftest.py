@@ -1,7 +1,9 @@
 """Fixtures of the runs for real: a small scenario, and a machine state of their own."""
 
+import os
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -30,19 +32,29 @@ SHORT_ANSWERS = """
 output_len = 4
 """
 
+TESTS = Path(__file__).parents[1]
+# Behind it the checkout, for where perfgate is not installed.
+FORKING = os.pathsep.join(map(str, (TESTS / "fakes" / "forking", TESTS.parent)))
 
-@pytest.fixture(scope="session")
-def small_scenario(tmp_path_factory):
-    """cpu-moe with small windows."""
+
+def change_scenario(changes):
+    """The text of cpu-moe with changes."""
     from perfgate.scenario.catalog import read_scenario_text
 
     text, _ = read_scenario_text("cpu-moe")
-    for before, after in CHANGES.items():
+    for before, after in changes.items():
         if before not in text:
             pytest.fail(f"cpu-moe no longer says {before!r}: change CHANGES with it")
         text = text.replace(before, after)
+    return text
+
+
+@pytest.fixture(scope="session")
+def small_scenario(tmp_path_factory):
+    """cpu-moe with small windows, and servers that are ready after half of the work: ten of them make up the first gate."""
+    threads = 'OMP_NUM_THREADS = "1"'
     path = tmp_path_factory.mktemp("scenario") / "small.toml"
-    path.write_text(text)
+    path.write_text(change_scenario({**CHANGES, threads: f'{threads}, PYTHONPATH = "{FORKING}"'}))
     return path
 
 
@@ -53,10 +65,10 @@ def state(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def short_scenario(small_scenario, tmp_path_factory):
-    """Fewer steps a window and a question, for a server that takes very long over each."""
+def short_scenario(tmp_path_factory):
+    """Fewer steps a window and a question, for a server that takes very long over each. It starts as everywhere else."""
     path = tmp_path_factory.mktemp("scenario") / "short.toml"
-    path.write_text(small_scenario.read_text().replace("output_len = 64", "output_len = 16") + SHORT_ANSWERS)
+    path.write_text(change_scenario({**CHANGES, "output_len = 6": "output_len = 16"}) + SHORT_ANSWERS)
     return path
 
 
