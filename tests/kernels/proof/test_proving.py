@@ -7,15 +7,13 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
-pytest.importorskip("sglang", reason="there is no SGLang to build: run `perfgate engine install`")
-
-import sglang
 
 from perfgate.cli.moe import kernel_work
 from perfgate.cli.moe.kernels import command
@@ -29,6 +27,10 @@ from perfgate_moe.proof.proving import ProofRequest, Side, bring_wheels, build_s
 from perfgate_moe.proof.turns import ROUNDS, TurnsRequest, time_sides
 from perfgate_moe.proof.values import TIMED_NAMES, Build
 from perfgate_moe.timing.shapes import SHAPES
+
+# Found and not imported: that takes five seconds of each worker.
+SGLANG = find_spec("sglang")
+pytestmark = pytest.mark.skipif(SGLANG is None, reason="there is no SGLang to build: run `perfgate engine install`")
 
 RIGHT = "from perfgate_moe.layer.reference import staged as layer\n"
 WRONG = """
@@ -75,7 +77,7 @@ def quiet(_):
 def make_side(folder, layer, arm="candidate"):
     """A working tree with the installed SGLang and a layer of its own."""
     (folder / "python").mkdir(parents=True)
-    (folder / "python" / "sglang").symlink_to(Path(sglang.__file__).parent)
+    (folder / "python" / "sglang").symlink_to(Path(SGLANG.origin).parent)
     (folder / "python" / "peer.py").write_text(layer)
     return Side(arm=arm, checkout=Checkout(folder=folder, python=sys.executable))
 
