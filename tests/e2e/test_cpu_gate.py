@@ -1,4 +1,4 @@
-"""The gate for real: SGLang on the CPU, bench_serving, calibration, verdict, report; and every way to end it early."""
+"""The gate for real: SGLang on the CPU, bench_serving, calibration, verdict, report; and a kill while it measures."""
 
 import json
 import signal
@@ -104,51 +104,3 @@ def test_gate__slowed_candidate_is_a_regression(stored_noise, short_scenario, tm
     assert "REGRESSION" in (tmp_path / "slow" / "report.md").read_text().splitlines()[0].upper()
     assert "| operator | base us |" in (tmp_path / "slow" / "report.md").read_text()
     assert find_leftovers(stored_noise) == []
-
-
-@pytest.mark.parametrize(
-    ("number", "marker"),
-    # At "block 1" the servers are just being started: the moment at which one could be started and not yet be known.
-    [(signal.SIGINT, "block 1"), (signal.SIGTERM, "block 1"), (signal.SIGKILL, "server loading")],
-)
-def test_run__stopped_while_a_server_loads_leaves_nothing(state, small_scenario, tmp_path, number, marker):
-    ended = interrupt_perfgate(state, number, marker, "run", small_scenario, "--out", tmp_path / "cut")
-
-    assert ended.code == (-number if number == signal.SIGKILL else 130), ended.err
-    assert wait_for_leftovers(state) == []
-    assert (tmp_path / "cut" / "session.json").exists()
-
-
-@pytest.mark.usefixtures("unchanged")  # it calibrated
-def test_run__server_that_never_becomes_ready_is_invalid(state, small_scenario, tmp_path):
-    text = small_scenario.read_text().replace("ready_timeout_s = 300.0", "ready_timeout_s = 1.0")
-    (tmp_path / "hasty.toml").write_text(text)
-    ended = run_perfgate(state, "gate", tmp_path / "hasty.toml", "--out", tmp_path / "hasty")
-
-    assert ended.code == 3, ended.out + ended.err
-    assert "not ready after 1 s" in ended.out
-    assert wait_for_leftovers(state) == []
-
-
-@pytest.mark.usefixtures("unchanged")  # it calibrated
-def test_run__server_that_dies_tells_the_line_of_its_log(state, small_scenario, tmp_path):
-    ended = run_perfgate(state, "gate", small_scenario, "--out", tmp_path / "dead", "--candidate-arg=--no-such-flag-of-sglang")
-
-    assert ended.code == 3, ended.out + ended.err
-    assert "ended by itself with exit code 2" in ended.out
-    assert "no-such-flag-of-sglang" in ended.out
-    assert wait_for_leftovers(state) == []
-
-
-def test_gate__dense_model_is_invalid_before_anything_starts(state, small_scenario, tmp_path):
-    model = tmp_path / "dense"
-    model.mkdir()
-    (model / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 28, "hidden_size": 1536}')
-    (tmp_path / "dense.toml").write_text(small_scenario.read_text().replace("generated:tiny-qwen3-moe", str(model)))
-    ended = run_perfgate(state, "run", tmp_path / "dense.toml", "--out", tmp_path / "result")
-    judged = run_perfgate(state, "check", tmp_path / "result")
-
-    assert judged.code == 3
-    assert "num_experts_per_tok" in judged.out
-    assert not list((tmp_path / "result" / "logs").iterdir())
-    assert ended.code == 3
