@@ -6,13 +6,13 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError
 from perfgate.github.client import GitHub, find_server
 from perfgate.github.comment.marks import is_own
-from perfgate.github.comment.sections import MARK, MachineSection, merge, parse, put, render
+from perfgate.github.comment.sections import MARK, MachineSection, ResultEntry, merge, parse, put, render
 
 ROUNDS = 6
 BOT = "github-actions[bot]"
@@ -101,7 +101,12 @@ def _is_shown(found: Sequence[Mapping[str, Any]], sections: Sequence[MachineSect
     if len(found) != 1:
         return False
     shown = parse(found[0]["body"])
-    return all((kept := shown.get(wanted.hardware)) is not None and kept.entry == wanted.entry for wanted in sections)
+    return all((kept := shown.get(wanted.hardware)) is not None and _says(kept.entry, wanted.entry) for wanted in sections)
+
+
+def _says(kept: ResultEntry, wanted: ResultEntry) -> bool:
+    """Whether what is kept says what is wanted. That an announcement is made again, later, is nothing new."""
+    return kept == (wanted if wanted.state.is_final else replace(wanted, at=kept.at))
 
 
 def _join(found: Sequence[Mapping[str, Any]]) -> dict[str, MachineSection]:

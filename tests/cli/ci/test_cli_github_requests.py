@@ -38,6 +38,9 @@ DEAD = [{"name": "Build both arms", "status": "in_progress", "conclusion": None}
 @pytest.fixture
 def server(fake_github, monkeypatch, tmp_path):
     found = prepare_server(fake_github, monkeypatch, tmp_path)
+    # Between two events of a pull request minutes go by.
+    times = (f"2026-11-25T18:{minute:02}:00Z" for minute in range(60))
+    monkeypatch.setattr("perfgate.cli.ci.speaking.write_utc", lambda: next(times))
     (tmp_path / ".github" / "perfgate.toml").write_text(
         f'{SETTINGS}smoke = ["unit"]\n[hardware.h20]\nscenarios = ["unit"]\nsmoke = ["unit"]\n'
     )
