@@ -60,25 +60,28 @@ def report_run(
     elif was_nothing_planned(jobs := fetch_jobs(reporter.github, run), is_asked=plan.action is not Action.SKIP):
         yield from _report_unmeasured(reporter, plan, settings.hardware)
     else:
-        asked = _find_asked(reporter, settings)
+        asked, base_sha = _find_asked(reporter, settings)
         results = mark_unasked(collect(reporter.github, run, asked, jobs), settings.list_jobs(), asked)
         again = {result.hardware for result in results if result.died} if _run_again(reporter, results, jobs) else set()
         sections = (_announce_again(reporter, result) for result in results if result.hardware in again)
         left = [result for result in results if result.hardware not in again]
-        yield from publish(reporter, (*sections, *judge_machines(reporter, left, options)))
+        yield from publish(reporter, (*sections, *judge_machines(reporter, left, options, base_sha)))
         reporter.keep(left)
 
 
-def _find_asked(reporter: Reporter, settings: Settings) -> tuple[MatrixJob, ...]:
-    """The jobs that the run was to have; all of them where the paths that it touches cannot be known."""
+def _find_asked(reporter: Reporter, settings: Settings) -> tuple[tuple[MatrixJob, ...], str]:
+    """The jobs that the run was to have, and the commit that it compared with, empty where GitHub need not be asked for paths.
+
+    All of the jobs where the paths that it touches cannot be known.
+    """
     if settings.minutes is None or reporter.run.pull is None:
-        return settings.list_jobs()
+        return settings.list_jobs(), ""
     try:
         point = fetch_branch_point(reporter.github, reporter.run.pull, reporter.run.head_sha)
     except InputError as error:
         reporter.note(f"which paths the change touches is not known, so every scenario is expected: {error}")
-        return settings.list_jobs()
-    return choose_touched(settings, point.changed)
+        return settings.list_jobs(), find_sha(reporter.run.pull, "base.sha")
+    return choose_touched(settings, point.changed), point.merge_base
 
 
 def _cancel_overtaken(reporter: Reporter) -> None:
@@ -153,9 +156,11 @@ def _ask_maintainer(reporter: Reporter, machines: Iterable[str]) -> Iterator[Mac
     yield from publish(reporter, sections)
 
 
-def judge_machines(reporter: Reporter, results: Iterable[MachineResult], options: JudgingOptions) -> Iterator[MachineSection]:
-    """Judge what each machine left. GitHub is asked once for the commit that all of them compared with."""
-    base_sha = _find_base(reporter)
+def judge_machines(
+    reporter: Reporter, results: Iterable[MachineResult], options: JudgingOptions, base_sha: str = ""
+) -> Iterator[MachineSection]:
+    """Judge what each machine left. GitHub is asked once for the commit that all of them compared with, if it is not given."""
+    base_sha = base_sha or _find_base(reporter)
     for result in results:
         reproduction = Reproduction(
             subject=reporter.run.subject(result.hardware),

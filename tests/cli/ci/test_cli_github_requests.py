@@ -9,6 +9,7 @@ from perfgate.cli import main
 from tests.fakes.github.pull_requests import (
     BASE,
     HEAD,
+    LEFT_AT,
     MATRIX,
     NEW,
     PUBLISH,
@@ -96,6 +97,17 @@ def test_report__requests_of_a_pull_request(server, tmp_path, pull, event, most)
         leave_results(server, tmp_path, worse)
 
     assert count(server, REPORT, {0}, end(tmp_path, action=action)) == most <= MOST
+
+
+@pytest.mark.parametrize("merge_bases", [{f"main...{HEAD}": LEFT_AT}, {}], ids=["paths known", "no answer"])
+def test_report__requests_where_paths_choose_the_scenarios(server, tmp_path, merge_bases):
+    """One answer tells the paths and the commit that was compared with."""
+    settings = tmp_path / ".github" / "perfgate.toml"
+    settings.write_text("minutes = 15\n" + settings.read_text())
+    server.set(merge_bases=merge_bases)
+    leave_results(server, tmp_path, 0.0)
+
+    assert count(server, REPORT, {0}, end(tmp_path)) == MOST
 
 
 @pytest.mark.parametrize(("action", "most"), [("in_progress", 8), ("completed", 3)])
