@@ -513,6 +513,24 @@ def test_attack__a_base_branch_without_a_gate(server, tmp_path, branch):
     assert [status["state"] for status in server.get()["statuses"]] == ["error"]
 
 
+def test_attack__two_pull_requests_of_one_commit(server, tmp_path, capsys):
+    """One goes into an easier branch: its success is that branch's, and a run that may be of either is reported for none."""
+    (tmp_path / ".github" / "perfgate.toml").write_text('base_branches = ["release/1.0"]\n' + SETTINGS)
+    easy = {**make_pull(), "number": 8, "base": {**make_pull()["base"], "ref": "release/1.0"}}
+    server.set(
+        pulls={"7": make_pull(), "8": easy}, merge_bases={f"{name}...{HEAD}": LEFT_AT for name in ("main", "release/1.0")}
+    )
+    set_run(server, pack(tmp_path, pr=8))
+
+    assert report(tmp_path, make_run()) == 2
+    assert "2 open pull requests have their head at" in capsys.readouterr().err
+    assert server.get()["statuses"] == []
+    assert main(["github", "publish", "--pr", "8", "--head-sha", HEAD, "--scenario", "unit.toml"]) == 0
+    assert [(status["context"], status["state"]) for status in server.get()["statuses"]] == [
+        ("perfgate/test-gpu (release/1.0)", "success")
+    ]
+
+
 def test_plan__a_branch_with_odd_characters(server, tmp_path):
     pull = make_pull()
     pull["base"]["ref"] = "release/1.0-a_b"
