@@ -98,6 +98,7 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Mark each test by what it needs, and keep those of the tier.
 
@@ -108,6 +109,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(mark)
         if item.name.startswith("test_attack__"):
             item.add_marker(pytest.mark.attack)
+        if shares_own_fixture(item) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.get_closest_marker("long") and "long" not in config.option.markexpr:
             item.add_marker(pytest.mark.skip(reason="takes long: run with -m 'long or not long'"))
     tier = config.getoption("tier")
@@ -119,6 +122,15 @@ def pytest_collection_modifyitems(config, items):
         items[:] = sides[True]
     if (seed := config.getoption("shuffle")) is not None:
         shuffle(items, random.Random(seed))  # noqa: S311 - an order, no secret
+
+
+def shares_own_fixture(item):
+    """Whether it asks for what a fixture of its module makes once: such tests run in one worker, or each would make it."""
+    return any(
+        definition.scope == "module" and definition.func.__module__ == item.module.__name__
+        for definitions in item._fixtureinfo.name2fixturedefs.values()
+        for definition in definitions
+    )
 
 
 def shuffle(items, draw):
