@@ -8,14 +8,20 @@ A line whose gaps are finer than a microsecond, or that would not come back byte
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add
+
+import orjson
 
 TICKS_PER_S = 1_000_000
 KEY = b'"itls":'
 SEPARATORS = (",", ", ")
 _DECODER = json.JSONDecoder()
+_UNLIKE = re.compile(rb"(?<![0-9])0\.0000[0-9]*|[0-9.]+e[-+]?[0-9]+")
+"""Numbers that orjson may write in another way than Python, which wrote what was packed: below a ten-thousandth, or huge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +60,8 @@ def restore_gaps(columns: Columns) -> bytes:
         gaps = [[tick / TICKS_PER_S for tick in row] for row in _add(rows)]
     except TypeError as error:
         raise ValueError(str(error)) from None
-    text = json.dumps(gaps, separators=(columns.separator, ":"))
-    return columns.content[: columns.at] + text.encode() + columns.content[end:]
+    text = _UNLIKE.sub(lambda found: repr(float(found[0])).encode(), orjson.dumps(gaps))
+    return columns.content[: columns.at] + text.replace(b",", columns.separator.encode()) + columns.content[end:]
 
 
 def _parse(content: bytes, at: int) -> tuple[list[list[float]], int]:
@@ -76,5 +82,5 @@ def _subtract(rows: Iterable[Sequence[int]]) -> Iterator[list[int]]:
 def _add(rows: Iterable[Sequence[float]]) -> Iterator[list[float]]:
     before: list[float] = []
     for row in rows:
-        before = [tick + other for tick, other in zip(row, before, strict=False)] + list(row[len(before) :])
+        before = [*map(add, row, before), *row[len(before) :]]
         yield before
