@@ -30,6 +30,7 @@ from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.recorded import Recorded
 from perfgate.verdict.validity.admission import find_problems
 
 RESPONSE_BLOCKS = 2
@@ -68,7 +69,7 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
         require_step(parse_injection(injection))
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
-    baseline = build_from_sessions(scenario, [quiet])
+    baseline = build_from_sessions(scenario, [read_recorded(quiet)[1]])
     if (share := measure_busy(load_results(quiet)[1])) > BUSY_SHARE:
         progress.step(
             f"this machine was busy while its noise was measured: others had {format_percent(share, 0)} of its CPU time, "
@@ -83,23 +84,22 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
         slowed = replace(calibration.spec, env={**calibration.spec.env, **build_injection_environment(injection)})
         found = _measure(_plan(calibration, slowed, f"injected-{folder_name(injection)}", RESPONSE_BLOCKS, baseline), progress)
         injected = find_injected(parse_injection(injection), found)
-        for name, response in read_responses(scenario, found, baseline, injected).items():
+        for name, response in read_responses(scenario, load_results(found)[1], baseline, injected).items():
             responses.setdefault(name, []).append(response)
     return add_responses(baseline, responses, read_record(quiet).begun_utc) if responses else baseline
 
 
-def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline:
-    """Build a first baseline from result folders. Raise CalibrationError naming the folder that is no evidence."""
-    recorded = [read_recorded(folder)[1] for folder in folders]
-    for folder, one in zip(folders, recorded, strict=True):
+def build_from_sessions(scenario: Scenario, recorded: Sequence[Recorded]) -> Baseline:
+    """Build a first baseline from sessions. Raise CalibrationError naming the folder of one that is no evidence."""
+    for one in recorded:
         for problem in find_problems(one.session, scenario):
-            raise _void(folder, problem)
+            raise _void(one.session, problem)
     return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
 
 
-def _void(folder: Path, reason: str) -> CalibrationError:
+def _void(session: Session, reason: str) -> CalibrationError:
     remedies = name_remedies(Outcome.INVALID, (reason,))
-    return CalibrationError(f"{folder}: nothing is stored, the calibration is void ({remedies}): {reason}")
+    return CalibrationError(f"{session.source}: nothing is stored, the calibration is void ({remedies}): {reason}")
 
 
 def _measure(request: Request, progress: Progress) -> Path:
@@ -191,14 +191,13 @@ def _list_spent(folder: Path) -> Iterator[Spent]:
             yield spent
 
 
-def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injected: float) -> dict[str, Response]:
+def read_responses(scenario: Scenario, session: Session, baseline: Baseline, injected: float) -> dict[str, Response]:
     """Read from a session whose candidate was slowed by `injected`, a share of a decode step, what each metric showed of it."""
-    _, session = load_results(folder)
     verdict = judge(session, scenario, baseline)
     if verdict.outcome is Outcome.INVALID:
-        raise _void(folder, verdict.reasons[0])
+        raise _void(session, verdict.reasons[0])
     levels = {judgement.metric: judgement.base for judgement in verdict.judgements}
-    share = _share_out(_read_injection(folder), injected, levels)
+    share = _share_out(_read_injection(Path(session.source)), injected, levels)
     known = [
         judgement for judgement in verdict.judgements if judgement.metric in share and judgement.metric in baseline.metrics
     ]

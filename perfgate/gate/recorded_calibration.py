@@ -12,13 +12,14 @@ from perfgate.errors import CalibrationError, InputError
 from perfgate.evidence import Session
 from perfgate.gate.baselines import add_responses
 from perfgate.gate.calibrate import RESPONSE_BLOCKS, build_from_sessions, find_injected, read_responses
+from perfgate.gate.recorded_sessions import read_recorded
 from perfgate.results.records import read_record
-from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.injection.injection import VARIABLE, parse_injection
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.differences import describe_difference, hardware_differences, host_differences
 from perfgate.verdict.noise import Response
+from perfgate.verdict.recorded import Recorded
 from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
 
 MAX_RATIO = 100.0
@@ -53,7 +54,8 @@ def calibrate_from(scenario: Scenario, quiet: Sequence[Path], slowed: Sequence[S
     Raise InputError naming the folder that measured something else or whose arms are not what it is given as, and
     CalibrationError naming the one that is void.
     """
-    sessions = [_read_same(scenario, folder) for folder in (*quiet, *(one.folder for one in slowed))]
+    recorded = [_read_same(scenario, folder) for folder in (*quiet, *(one.folder for one in slowed))]
+    sessions = [one.session for one in recorded]
     for session in sessions[: len(quiet)]:
         if not session.is_aa:
             raise InputError(f"--from {session.source}: its arms differ, so it holds no noise; give it with --injected")
@@ -66,8 +68,8 @@ def calibrate_from(scenario: Scenario, quiet: Sequence[Path], slowed: Sequence[S
     # What answers a slow-down may come from another host; blocks of two hosts around the same GPU scatter like neither.
     _require_one("another host", sessions[: len(quiet)], host_differences)
     _require_names(quiet)
-    baseline = build_from_sessions(scenario, quiet)
-    responses = find_responses(scenario, baseline, slowed)
+    baseline = build_from_sessions(scenario, recorded[: len(quiet)])
+    responses = find_responses(scenario, baseline, slowed, sessions[len(quiet) :])
     newest = max((read_record(one.folder).begun_utc for one in slowed), default="")
     return add_responses(baseline, responses, newest) if responses else baseline
 
@@ -77,11 +79,13 @@ def count_blocks(scenario: Scenario, session: Session) -> int:
     return len(pair_blocks(group_starts(session), scenario.blocks.windows, fix_rules(scenario, {})))
 
 
-def find_responses(scenario: Scenario, baseline: Baseline, slowed: Sequence[Slowed]) -> dict[str, list[Response]]:
-    """What each metric of `baseline` showed of each slow-down, in the order of `slowed`."""
+def find_responses(
+    scenario: Scenario, baseline: Baseline, slowed: Sequence[Slowed], sessions: Sequence[Session]
+) -> dict[str, list[Response]]:
+    """What each metric of `baseline` showed of each slow-down, in the order of `slowed`; `sessions` are theirs."""
     responses: dict[str, list[Response]] = {}
-    for one in slowed:
-        for name, response in read_responses(scenario, one.folder, baseline, find_ratio(one)).items():
+    for one, session in zip(slowed, sessions, strict=True):
+        for name, response in read_responses(scenario, session, baseline, find_ratio(one)).items():
             responses.setdefault(name, []).append(response)
     return responses
 
@@ -100,9 +104,9 @@ def find_ratio(slowed: Slowed) -> float:
     return find_injected(parse_injection(text), slowed.folder)
 
 
-def _read_same(scenario: Scenario, folder: Path) -> Session:
+def _read_same(scenario: Scenario, folder: Path) -> Recorded:
     """Load a session. Raise InputError when it was measured by another scenario or design."""
-    found, session = load_results(folder)
+    found, recorded = read_recorded(folder)
     pairs = (
         ("scenario", scenario.name, found.name),
         ("workload", scenario.workload_hash, found.workload_hash),
@@ -112,7 +116,7 @@ def _read_same(scenario: Scenario, folder: Path) -> Session:
     for what, wanted, measured in pairs:
         if wanted != measured:
             raise InputError(f"{folder}: {what}: {measured}, but the scenario has {wanted}; give {folder}/scenario.toml")
-    return session
+    return recorded
 
 
 def _require_one(what: str, sessions: Sequence[Session], compare: Compare) -> None:
