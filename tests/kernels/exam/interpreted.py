@@ -3,11 +3,15 @@
 A process of its own, because TRITON_INTERPRET must be set before the kernels are imported and stays for good.
 """
 
+import inspect
 import json
 import sys
 from dataclasses import replace
+from functools import cache
 
 import torch
+from triton.language.core import is_builtin
+from triton.runtime import interpreter
 
 from perfgate_moe.engines.sglang_peer import widen
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
@@ -121,7 +125,21 @@ def code_problems(count):
     )
 
 
+@cache
+def list_builtins(place):
+    """The names of a module or class of Triton that its interpreter replaces, before it has done so."""
+    return [name for name, member in inspect.getmembers(place) if is_builtin(member)]
+
+
+def replace_builtins(place, builder, scope):
+    """What the interpreter does at each call of a function in a kernel, but for looking at every member again."""
+    for name in list_builtins(place):
+        if is_builtin(member := getattr(place, name)):
+            interpreter._patch_attr(place, name, member, builder, scope)
+
+
 def main():
+    interpreter._patch_builtin = replace_builtins
     for line in sys.stdin:
         name, _, rest = line.strip().partition(" ")
         if name == "align":
