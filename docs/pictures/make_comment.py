@@ -55,8 +55,9 @@ def draw(folder: str, out: Path) -> None:
     }
     with tempfile.TemporaryDirectory() as place, open_browser() as browser:
         for name, (body, text) in bodies.items():
-            # GitHub draws it in colour; the fonts of a plain machine have only the shape.
+            # GitHub draws both in colour; the fonts of a plain machine have only the shape of one.
             shown = body.replace("\N{CROSS MARK}", '<span class="bad">\N{HEAVY MULTIPLICATION X}</span>')
+            shown = shown.replace("\N{BLACK QUESTION MARK ORNAMENT}", '<strong class="bad">?</strong>')
             file = Path(place) / f"{name}.html"
             file.write_text(f"<!doctype html><meta charset='utf-8'><style>{STYLE}</style>{shown}", encoding="utf-8")
             scheme = "dark" if name == "comment-dark" else "light"

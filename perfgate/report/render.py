@@ -152,7 +152,8 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             rows=shown,
             more_rows=len(listed) - len(shown) if shown else 0,
             cut_rows=[row for row in view.rows if is_open and row.is_gating and row not in (*shown, *calm)],
-            also_lost=[row for row in hidden if row.is_lost],
+            also_lost=[row for row in hidden if row.is_lost and row.is_gating],
+            shown_lost=[row for row in hidden if row.is_lost and not row.is_gating],
             calm=calm,
             is_pass=view.headline.outcome in (Outcome.PASS, Outcome.IMPROVED),
             is_accepted_here=report.span is not None and view.headline.outcome is Outcome.REGRESSION,
@@ -206,7 +207,7 @@ def _say_where(breakdown: Breakdown | None, verdict: Verdict) -> str:
     """Which kernel a loss is in, or what is missing to say so; empty where nothing was lost."""
     if verdict.outcome is not Outcome.REGRESSION:
         return ""
-    return (breakdown.where or breakdown.sentence) if breakdown else "the arms were not profiled."
+    return (breakdown.where or breakdown.sentence) if breakdown else "unknown; base and candidate were not profiled."
 
 
 def render_as(style: str, report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> bytes:

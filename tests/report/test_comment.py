@@ -73,7 +73,7 @@ ANSWERS = {
         "slower": "REGRESSION: Median ITL +4.8 % (11.13 to 11.66 ms), fails from +1.5 %",
         "how sure": f"3 blocks, 10.0 GPU-minutes. {H200_RATE}",
         "now": f"find the cause; measuring again does not undo it. {REPORT}",
-        "where": "the arms were not profiled.",
+        "where": "unknown; base and candidate were not profiled.",
     },
     "inconclusive": {
         "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
@@ -399,6 +399,18 @@ def test_comment__where_a_loss_is_comes_from_the_profiles():
     )
     assert f"- **Where:** {where}" in comment.replace("fused_moe", "fused\\_moe")
     assert "perfgate profile results/2026-11-20-1  #" in comment
+
+
+def test_comment__a_slower_metric_that_does_not_gate_is_not_counted_among_those_that_do():
+    shown = judge("mean_ttft_ms", 31.0, 0.2, 0.05, 0.1, gating=False, outcome=Outcome.REGRESSION)
+    case = make_case("regression")
+    case = replace(case, verdict=replace(case.verdict, judgements=(*case.verdict.judgements, shown)))
+
+    comment = render_comment([case], ROOM)
+
+    assert "\nSlower, but cannot fail a change: Mean TTFT +20.0 %.\n" in comment
+    assert "more slower" not in comment
+    assert "Also slower" not in comment
 
 
 def make_large(draws):

@@ -94,7 +94,10 @@ LEGEND = (
     "margins of their metric; worse is to the right. REGRESSION: the estimate is beyond the red dashed line, from which the "
     "metric fails. PASS: it is within half the margin, and the bar ends before the dotted line, the margin."
 )
-SHORT_LEGEND = "Diamond: estimate; bar: its interval. Beyond the red line a metric fails; the dotted one is its margin."
+SHORT_LEGEND = (
+    "Diamond: estimate; bar: its interval. A metric fails if its diamond is beyond the red line, which noise moves outwards, "
+    "and can pass only if its bar ends before the dotted line, its margin."
+)
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
 HERO_ROW, HERO_ABOVE, HERO_BELOW, HERO_EDGE = 54.0, 30.0, 10.0, 10.0
 # On a narrow page the outcome stands on a line of its own.

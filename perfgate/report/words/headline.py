@@ -91,7 +91,7 @@ class Headline:
         if self.slower_layers:
             yield f"kernels slower in {self.slower_layers} layer{'' if self.slower_layers == 1 else 's'}"
         if is_alone and self.shown_losses:
-            yield f"shown only: {clean(', '.join(self.shown_losses))}"
+            yield f"slower, but cannot fail a change: {clean(', '.join(self.shown_losses))}"
 
 
 def build_headline(verdict: Verdict, families: Sequence[Family]) -> Headline:
