@@ -8,6 +8,7 @@ runs).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -173,6 +174,7 @@ def _read_aiperf(record: Record, source: str) -> Run:
         if value is not None:
             values[name] = value * TO_UNIT.get(str(unit), 1.0)
     failed = _find(record, source, "error_request_count", "avg") or 0
+    is_cut = record.get("was_cancelled") or record.get("is_complete") is False
     completed = round(_find(record, source, "request_count", "avg") or 0)
     return check_run(
         Run(
@@ -185,21 +187,42 @@ def _read_aiperf(record: Record, source: str) -> Run:
             output_tokens=_round(
                 _find(record, source, "total_osl", "avg") or _find(record, source, "total_output_tokens", "avg")
             ),
-            duration_s=_find(record, source, "benchmark_duration", "avg"),
-            problems=(Remark(kind=RemarkKind.CANCELLED),) if record.get("was_cancelled") else (),
+            duration_s=_read_duration(record, source),
+            problems=(Remark(kind=RemarkKind.CANCELLED),) if is_cut else (),
             estimators=dict.fromkeys((name for name in AIPERF if "itl" in name), BY_REQUEST),
         )
     )
 
 
+def _read_duration(record: Record, source: str) -> float | None:
+    """How long requests were sent and answered, in seconds.
+
+    aiperf divides by the time of the whole phase, and tells as `benchmark_duration` that between the first request and the last
+    response of those that succeeded.
+    """
+    begun, ended = record.get("start_time"), record.get("end_time")
+    if isinstance(begun, str) and isinstance(ended, str):
+        try:
+            took = datetime.fromisoformat(ended) - datetime.fromisoformat(begun)
+        except (ValueError, TypeError):
+            raise EvidenceError(f"{source}: start_time, end_time: expected two moments as ISO 8601 writes them") from None
+        return as_number(took.total_seconds(), source, "end_time")
+    return _find(record, source, "benchmark_duration", "avg")
+
+
 def _describe_aiperf(record: Record) -> dict[str, str | int | float]:
+    """Facts that two runs must share; schema 1.4 has phases and models, older ones one load and names at the endpoint."""
     given = _open(record, "input_config")
+    phase = next((one for one in _list_objects(given, "phases") if one.get("kind") == "profiling"), {})
     load, names = _open(given, "loadgen"), _open(given, "endpoint").get("model_names")
+    models = [one.get("name") for one in _list_objects(_open(given, "models"), "items")]
+    models += names if isinstance(names, list) else []
     facts = {
         "backend": "aiperf" if "schema_version" in record or "aiperf_version" in record else "genai-perf",
-        "max_concurrency": load.get("concurrency"),
-        "request_rate": load.get("request_rate"),
-        "model": names[0] if isinstance(names, list) and names else None,
+        "strategy": phase.get("type"),
+        "max_concurrency": phase.get("concurrency", load.get("concurrency")),
+        "request_rate": phase.get("rate", load.get("request_rate")),
+        "model": models[0] if models else None,
     }
     return {name: fact for name, fact in facts.items() if isinstance(fact, (str, int, float)) and not isinstance(fact, bool)}
 
@@ -245,6 +268,12 @@ def _open(record: Record, name: str) -> Record:
     """An inner object; empty where there is none."""
     found = record.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def _list_objects(record: Record, name: str) -> list[Record]:
+    """The inner objects of a list; none where it is no list."""
+    found = record.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _take(record: Any, name: str, source: str) -> Record:

@@ -36,7 +36,7 @@ _REMARKS = {
         "{detail} says {found:.2f} where count over duration makes {due:.2f}: the output was edited or mixed; measure again"
     ),
     RemarkKind.CUT_OFF: "{found} requests were cut off at its end and do not count",
-    RemarkKind.CANCELLED: "the run was cancelled; measure again",
+    RemarkKind.CANCELLED: "the run was cancelled or lost records; measure again",
     RemarkKind.OPEN_TABLE: "the table has no closing line: the log was cut off, so paste all of it",
     RemarkKind.NO_TABLE: "no result table after line {found}: the client failed; read its output there, then measure again",
     RemarkKind.COLD: (

@@ -1,7 +1,9 @@
 """JSON documents of other load generators.
 
-guidellm.json was written by guidellm 0.8.1 against its own mock server; the others follow the tools' own schemas: aiperf 0.13's
-JsonExportData, SGLang's bench_one_batch and BenchOneCaseResult, and the fields that vLLM shares with bench_serving.
+guidellm.json was written by guidellm 0.8.1 against its own mock server; aiperf.json and aiperf_rate.json by aiperf 0.13.0
+against a server that streams a token every 2 ms (the first with one request refused; what is not read was cut out). AIPERF has
+the form of older releases; the others follow the tools' own schemas: SGLang's bench_one_batch and BenchOneCaseResult, and the
+fields that vLLM shares with bench_serving.
 """
 
 import json
@@ -109,7 +111,41 @@ def test_read_runs__vllm_with_a_bare_infinity(tmp_path):
     assert run.workload["request_rate"] == "inf"
 
 
-def test_read_runs__aiperf(tmp_path):
+def test_read_runs__aiperf_as_it_wrote_it():
+    (run,) = read_runs(RUNS / "aiperf.json")
+
+    assert (run.requested, run.completed, run.input_tokens, run.output_tokens) == (12, 11, 352, 176)
+    assert run.values["median_ttft_ms"] == pytest.approx(25.592, abs=0.001)
+    assert run.values["p99_itl_ms"] == pytest.approx(6.600, abs=0.001)
+    assert run.values["mean_e2e_ms"] == pytest.approx(89.639, abs=0.001)
+    assert run.values["output_tok_per_s"] == pytest.approx(275.256, abs=0.001)
+    assert run.workload == {
+        "backend": "aiperf",
+        "strategy": "concurrency",
+        "max_concurrency": 2,
+        "model": "tiny",
+        "num_prompts": 12,
+        "input_tokens": 352,
+    }
+    assert run.problems == (Remark(kind=RemarkKind.INCOMPLETE, found=11, due=12),)
+
+
+def test_read_runs__aiperf_tells_the_load_of_its_measured_phase():
+    (run,) = read_runs(RUNS / "aiperf_rate.json")
+
+    assert (run.workload["strategy"], run.workload["request_rate"], run.workload["num_prompts"]) == ("poisson", 40.0, 40)
+    assert run.problems == ()
+
+
+@pytest.mark.parametrize("moment", ["yesterday", "2026-11-25T18:14:03+00:00"])
+def test_read_runs__aiperf_with_moments_that_are_none(tmp_path, moment):
+    told = json.loads((RUNS / "aiperf.json").read_text()) | {"end_time": moment}
+
+    with pytest.raises(EvidenceError, match="start_time, end_time: expected two moments"):
+        read(tmp_path, told)
+
+
+def test_read_runs__aiperf_of_an_older_release(tmp_path):
     (run,) = read(tmp_path, AIPERF)
 
     assert (run.completed, run.output_tokens, run.duration_s) == (32, 2048, 4.0)
@@ -124,8 +160,9 @@ def test_read_runs__aiperf_in_seconds(tmp_path):
     assert run.values["mean_e2e_ms"] == pytest.approx(400.0)
 
 
-def test_read_runs__aiperf_that_was_cancelled(tmp_path):
-    (run,) = read(tmp_path, AIPERF | {"was_cancelled": True})
+@pytest.mark.parametrize("told", [{"was_cancelled": True}, {"was_cancelled": False, "is_complete": False}])
+def test_read_runs__aiperf_that_was_cancelled_or_lost_records(tmp_path, told):
+    (run,) = read(tmp_path, AIPERF | told)
 
     assert run.problems == (Remark(kind=RemarkKind.CANCELLED),)
 

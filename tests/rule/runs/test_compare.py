@@ -156,7 +156,7 @@ def test_compare_runs__broken_run_voids_everything():
     comparison = compare_runs(make_arm("base"), [*make_arm("candidate"), broken], Rule())
 
     assert comparison.outcome is Outcome.INVALID
-    assert comparison.reasons == ("candidate bad.txt: the run was cancelled; measure again",)
+    assert comparison.reasons == ("candidate bad.txt: the run was cancelled or lost records; measure again",)
     assert comparison.groups == ()
 
 
