@@ -51,7 +51,7 @@ def main() -> None:
     rows = study(given.trials, given.seed)
     path = write_results("designs", began, {"effect": EFFECT, "seed": given.seed, "trials": given.trials, "rows": rows})
     print_table(
-        ["slow-down", "noise", "windows a start", "3 blocks", "6 blocks"],
+        ["slow-down", "noise", "windows per start", "3 blocks", "6 blocks"],
         [
             [row["kind"], row["noise"], str(row["windows"]), *(f"{one['rate']:.1%}" for one in row["power"].values())]
             for row in rows

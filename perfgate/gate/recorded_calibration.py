@@ -110,7 +110,7 @@ def _read_same(scenario: Scenario, folder: Path) -> Recorded:
     pairs = (
         ("scenario", scenario.name, found.name),
         ("workload", scenario.workload_hash, found.workload_hash),
-        ("windows a start", scenario.blocks.windows, found.blocks.windows),
+        ("windows per start", scenario.blocks.windows, found.blocks.windows),
         ("resident servers", scenario.blocks.resident, found.blocks.resident),
     )
     for what, wanted, measured in pairs:

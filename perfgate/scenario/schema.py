@@ -156,7 +156,7 @@ class Scenario:
             raise ValueError(unknown)
         for name in self.gates:
             if self.blocks.windows < (needed := METRICS[name].min_windows):
-                raise ValueError(f"gates.{name}: needs {needed} windows a start, and blocks.windows is {self.blocks.windows}")
+                raise ValueError(f"gates.{name}: needs {needed} windows per start, and blocks.windows is {self.blocks.windows}")
         wanted = ENGINES[self.server.engine].backend
         if find_backend(self.load.backend) != wanted:
             raise ValueError(f"load.backend: {self.load.backend} is not for {self.server.engine}; write {wanted}")

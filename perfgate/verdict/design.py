@@ -1,4 +1,4 @@
-"""What to measure for a stated loss: windows a start, order, length and warm-up, by GPU-minutes.
+"""What to measure for a stated loss: windows per start, order, length and warm-up, by GPU-minutes.
 
 Everything is estimated from stored sessions: variances of windows and starts, the offset of sessions, drift within a block, and
 what starts, warm-up and windows took. A design is priced at all its blocks; a session that a look ends earlier costs less.
@@ -42,7 +42,7 @@ class PricedDesign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignChoice:
-    """The designs for one metric, by windows a start. `present` is the scenario's own, up to its last look."""
+    """The designs for one metric, by windows per start. `present` is the scenario's own, up to its last look."""
 
     metric: str
     plans: tuple[PricedDesign, ...]
@@ -133,7 +133,7 @@ def measure_warmup(sessions: Sequence[Session], metric: str) -> tuple[float, ...
 def find_lag(windows: int) -> float:
     """How many places later than its leader an arm stands in a block on average: b c c b b c leaves a third of a window.
 
-    An even number of windows a start leaves none, so that a linear drift cancels in each block; an odd one leaves it to the
+    An even number of windows per start leaves none, so that a linear drift cancels in each block; an odd one leaves it to the
     next block, which the other arm leads.
     """
     return 1 / windows if windows % 2 else 0.0
@@ -190,7 +190,7 @@ def describe_scatter(study: Study, metric: str) -> Scatter:
 
 
 def choose_designs(study: Study, effect: float, metric: str) -> DesignChoice:
-    """Find the cheapest design for a loss of `effect`, a ratio, in `metric`, for each number of windows a start.
+    """Find the cheapest design for a loss of `effect`, a ratio, in `metric`, for each number of windows per start.
 
     Where the stored sessions of equal arms leave offsets too uncertain, it is the least number of them in
     SESSION_CHOICES that makes a design possible, if they show no more offset than those that there are.

@@ -240,7 +240,7 @@ def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerpri
     if baseline.workload_hash != scenario.workload_hash or baseline.scenario != scenario.name:
         refusals.append(f"another workload ({baseline.scenario} {baseline.workload_hash})")
     if (baseline.windows, baseline.resident) != (scenario.blocks.windows, scenario.blocks.resident):
-        refusals.append(f"another design ({baseline.windows} windows a start, {baseline.resident} resident)")
+        refusals.append(f"another design ({baseline.windows} windows per start, {baseline.resident} resident)")
     refusals += [
         f"other hardware ({describe_difference(difference)})"
         for difference in hardware_differences(fingerprint, baseline.fingerprint)
@@ -265,7 +265,7 @@ def explain_not_gating(name: str, scenario: Scenario, noise: NoiseModel | None) 
         (responds is False, "calibration saw no fitting response to an injected slow-down"),
         (
             too_few,
-            f"{requests} requests a start are fewer than {metric.min_requests}, and no calibration shows a response",
+            f"{requests} requests per start are fewer than {metric.min_requests}, and no calibration shows a response",
         ),
     )
     return next((f"{metric.title} is shown only: {reason}" for is_so, reason in reasons if is_so), None)

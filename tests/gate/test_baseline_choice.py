@@ -37,7 +37,7 @@ def test_choose_baseline__folder_that_was_named_and_holds_none(folder, tmp_path,
     ("changes", "words"),
     [
         ({"workload_hash": "0" * 12}, "another workload (unit 000000000000)"),
-        ({"windows": 9}, "another design (9 windows a start, one resident)"),
+        ({"windows": 9}, "another design (9 windows per start, one resident)"),
         ({"fingerprint": Fingerprint(facts={**FACTS, "gpu": "Other"})}, "other hardware (gpu: Test GPU here, Other there)"),
     ],
 )

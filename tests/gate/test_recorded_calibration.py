@@ -119,7 +119,7 @@ def test_calibrate__a_folder_of_another_design(place, capsys):
     (place / "unit.toml").write_text(SCENARIO_TEXT + "[blocks]\nwindows = 5\n")
 
     assert calibrate(place, "--from", place / "aa1") == 2
-    assert "aa1: windows a start: 3, but the scenario has 5" in capsys.readouterr().err
+    assert "aa1: windows per start: 3, but the scenario has 5" in capsys.readouterr().err
 
 
 def test_calibrate__a_slowed_folder_of_another_machine(place, capsys):

@@ -141,7 +141,7 @@ def test_measure_scatter__pools_starts_and_leaves_out_how_far_they_lie_apart():
     for number, one in enumerate(windows):
         one.run.values["median_itl_ms"] = exp(away[one.start] + (0.1 if number % 3 == 0 else 0.0))
 
-    # Of three windows a start one lies 0.1 above the others: squares about the mean are 2/3 of 0.1 squared.
+    # Of three windows per start one lies 0.1 above the others: squares about the mean are 2/3 of 0.1 squared.
     assert measure_scatter(windows, "median_itl_ms") == pytest.approx(0.1 * sqrt(2 / 3 / 2))
 
 

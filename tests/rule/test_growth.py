@@ -138,5 +138,5 @@ def test_find_all_cheapest__sizes_no_other_design_for_a_slope():
 
 
 def test_read_scenario__a_growth_needs_windows():
-    with pytest.raises(ValueError, match=r"gates\.throughput_growth: needs 5 windows a start, and blocks\.windows is 3"):
+    with pytest.raises(ValueError, match=r"gates\.throughput_growth: needs 5 windows per start, and blocks\.windows is 3"):
         make_scenario(gates={"throughput_growth": Gate()})

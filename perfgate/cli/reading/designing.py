@@ -86,11 +86,11 @@ def _tell_order(study: Study) -> Iterator[str]:
     windows = study.scenario.blocks.windows
     if lag := find_lag(windows):
         yield (
-            f"order: arms take turns as b c c b; {windows} windows a start leave {lag:.2f} places of drift, which the next "
+            f"order: arms take turns as b c c b; {windows} windows per start leave {lag:.2f} places of drift, which the next "
             "block cancels, led by the other arm; an even number leaves none"
         )
     else:
-        yield f"order: arms take turns as b c c b; {windows} windows a start leave no drift in any block"
+        yield f"order: arms take turns as b c c b; {windows} windows per start leave no drift in any block"
 
 
 def _tell_warmup(study: Study, sessions: Sequence[Session]) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _tell_choice(choice: DesignChoice, lay: Callable[[Table], str]) -> Iterator[
         yield f"{title}: none with {stored} stored session(s) of equal arms; with {taken}, if they show no more offset:"
     else:
         yield f"{title}:"
-    header = ["windows a start", "blocks", "requests", "GPU-minutes", "power", ""]
+    header = ["windows per start", "blocks", "requests", "GPU-minutes", "power", ""]
     found = [_show_plan(plan, "cheapest" if plan is best else "") for plan in choice.plans if plan.size]
     yield lay(Table(header=header, rows=[*found, _show_plan(choice.present, "the scenario today")], words=(5,)))
 

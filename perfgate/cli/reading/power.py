@@ -205,7 +205,7 @@ def format_text(
     rows = [_tabulate_cheapest(found) for found in cheapest]
     hardware = study.baseline.fingerprint.facts.get("hardware", "unnamed hardware")
     lines = [
-        f"{scenario.name} on {hardware}, {study.baseline.windows} windows a start",
+        f"{scenario.name} on {hardware}, {study.baseline.windows} windows per start",
         f"rule: alpha {scenario.alpha:g} over {len(looks)} looks and {len(study.gating)} gates",
         f"cost: {cost.start_s:g} s a start, {cost.window_s:g} s a window, {cost.warmups} windows of each start discarded",
         "",

@@ -41,7 +41,7 @@ def save_curve_plot(cells: Sequence[CellResult], title: str, path: Path) -> None
 
 def save_power_plot(study: Study, curves: Sequence[Curve], path: Path) -> None:
     """Draw what each look finds over its cost. Raise InputError for a name that is no SVG file's and an unwritable place."""
-    title = f"{study.scenario.name}: what the gate can see ({study.baseline.windows} windows a start)"
+    title = f"{study.scenario.name}: what the gate can see ({study.baseline.windows} windows per start)"
     save_picture(path, title, plot_effects(curves, WIDTH), [line.key for line in list_effects(curves)])
 
 

@@ -46,7 +46,7 @@ def _pick(run: Run, keys: Sequence[str]) -> Facts:
 def _describe(keys: Sequence[str], facts: tuple[str, ...], arm: Arm, run: Run, others: Sequence[Run]) -> str:
     """Name the facts in which `run` differs from the most similar run of the other arm."""
     if not others:
-        return f"{run.source}: the other arm has no run; give at least one file an arm"
+        return f"{run.source}: the other arm has no run; give at least one file per arm"
 
     def differing(other: Run) -> list[str]:
         return [key for key, fact in zip(keys, facts, strict=True) if show_fact(other.workload[key]) != fact]

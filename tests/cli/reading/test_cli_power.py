@@ -82,7 +82,7 @@ def test_command__draws_the_same_picture_each_time(baseline, tmp_path, capsys):
     # A solid line for each gate, a dotted one for what only informs, a sign for each look.
     assert text.count('class="curve ') == 2 * 4
     assert text.count(" dotted") == 2 * 1 + 4 + 1
-    assert "cpu-moe: what the gate can see (3 windows a start)" in text
+    assert "cpu-moe: what the gate can see (3 windows per start)" in text
 
 
 def bad(capsys, *argv):
@@ -171,7 +171,7 @@ def test_command__designs_from_stored_sessions(capsys):
 
     assert code == 0
     assert "a block takes 116 s, as 2 session(s) took: 64 s beside windows, 2 x (2 + 5) windows of 3.7 s" in out
-    assert "5 windows a start leave 0.20 places of drift" in out
+    assert "5 windows per start leave 0.20 places of drift" in out
     assert out.count("cheapest") >= 1
     assert out.count("the scenario today") == 2
     assert "Taken for granted" in out

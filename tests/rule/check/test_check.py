@@ -274,7 +274,7 @@ def test_judge__a_metric_that_the_baseline_lacks_is_judged_by_itself():
 @pytest.mark.parametrize(
     ("rows", "gates", "reason"),
     [
-        ((), False, "192 requests a start are fewer than 300"),
+        ((), False, "192 requests per start are fewer than 300"),
         ((Response(injected_ratio=0.1, measured_ratio=0.09, low=0.05, high=0.13),), True, None),
         ((Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.03),), False, "no fitting response"),
         ((Response(injected_ratio=0.1, measured_ratio=0.09, low=-0.01, high=0.2),), False, "no fitting response"),

@@ -15,7 +15,7 @@ from tests.fakes.sessions import FACTS, LEVELS, change_window, make_scenario, ma
 
 SCENARIO = make_scenario()
 SESSION = make_session(SCENARIO, blocks=2)
-# The first measured window of each arm in block 1: two warm-ups and three measured windows a start.
+# The first measured window of each arm in block 1: two warm-ups and three measured windows per start.
 BASE, CANDIDATE = 2, 7
 
 
