@@ -12,8 +12,10 @@ TORCH_INDEX ?=
 # Where a list of exact files is named, the tools, or the engine, come from it alone, by hash.
 TEST_LOCK ?=
 ENGINE_LOCK ?=
+# More options of pip's.
+PIP_FLAGS ?=
 TORCH := $(shell grep -om1 'torch==[0-9.]*' pyproject.toml)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
 # One worker more than the smallest machine has cores: tests wait for processes, and the quick tier took 341 s where two took 465.
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
 
