@@ -24,7 +24,6 @@ from benchmarks.error_rates.replays import (
 from benchmarks.error_rates.storing import describe_effects, describe_storing
 from perfgate.errors import CalibrationError
 from perfgate.gate.calibrate import RESPONSE_BLOCKS, read_responses
-from perfgate.results.results import load_results
 from perfgate.verdict.noise import Response
 
 MOSTLY = 0.5
@@ -185,6 +184,6 @@ def find_responses(case: Case, shelf: Shelf) -> dict[str, Response]:
     ):
         return {}
     try:
-        return read_responses(one.scenario, load_results(one.entry.folder)[1], baseline, one.effect)
+        return read_responses(one.scenario, one.session, baseline, one.effect)
     except CalibrationError:
         return {}

@@ -69,22 +69,24 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
         require_step(parse_injection(injection))
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
-    baseline = build_from_sessions(scenario, [read_recorded(quiet)[1]])
-    if (share := measure_busy(load_results(quiet)[1])) > BUSY_SHARE:
+    _, recorded = read_recorded(quiet)
+    baseline = build_from_sessions(scenario, [recorded])
+    if (share := measure_busy(recorded.session)) > BUSY_SHARE:
         progress.step(
             f"this machine was busy while its noise was measured: others had {format_percent(share, 0)} of its CPU time, "
             "which the baseline "
             "says too; calibrate again on a quiet machine for narrower bands"
         )
     responses: dict[str, list[Response]] = {}
-    step_ms = read_step_ms(quiet) if calibration.effects else 0.0
+    step_ms = read_step_ms(recorded.session) if calibration.effects else 0.0
     asked = [choose_injection(effect, scenario, step_ms) for effect in calibration.effects]
     for injection in dict.fromkeys((*calibration.injections, *asked)):
         progress.step(f"calibrating {scenario.name}: {RESPONSE_BLOCKS} blocks with {injection} injected, to see what responds")
         slowed = replace(calibration.spec, env={**calibration.spec.env, **build_injection_environment(injection)})
         found = _measure(_plan(calibration, slowed, f"injected-{folder_name(injection)}", RESPONSE_BLOCKS, baseline), progress)
-        injected = find_injected(parse_injection(injection), found)
-        for name, response in read_responses(scenario, load_results(found)[1], baseline, injected).items():
+        _, session = load_results(found)
+        injected = find_injected(parse_injection(injection), session)
+        for name, response in read_responses(scenario, session, baseline, injected).items():
             responses.setdefault(name, []).append(response)
     return add_responses(baseline, responses, read_record(quiet).begun_utc) if responses else baseline
 
@@ -138,22 +140,22 @@ def choose_injection(effect: float, scenario: Scenario, step_ms: float) -> str:
     return f"gpu:{effect * 1000 * step_ms / scenario.model.layers:.4g}"
 
 
-def read_step_ms(folder: Path) -> float:
+def read_step_ms(session: Session) -> float:
     """How long a decode step takes at the base: its windows' median ITL. CalibrationError where no window has one."""
-    step_ms = find_step_ms(load_results(folder)[1])
+    step_ms = find_step_ms(session)
     if step_ms is None:
-        raise CalibrationError(f"{folder}: nothing is stored, no window of the base has a {STEP}; measure longer")
+        raise CalibrationError(f"{session.source}: nothing is stored, no window of the base has a {STEP}; measure longer")
     return step_ms
 
 
 def find_step_ms(session: Session) -> float | None:
-    """The same of a session that was read already; None where no window has one."""
+    """The same; None where no window has one."""
     base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
     steps_ms = [values[STEP] for values in base if STEP in values]
     return median(steps_ms) if steps_ms else None
 
 
-def find_injected(injection: Injection, folder: Path) -> float:
+def find_injected(injection: Injection, session: Session) -> float:
     """The injected share of a step: what was asked for where that is a share, else what the slowed servers' logs say was spent.
 
     A decode step is as long as the base's median ITL. Raise CalibrationError where the logs tell nothing: a response to an
@@ -162,13 +164,13 @@ def find_injected(injection: Injection, folder: Path) -> float:
     if injection.is_ratio:
         return injection.amount
     require_step(injection)
-    spent = add_up(_list_spent(folder))
+    spent = add_up(_list_spent(Path(session.source)))
     if spent is None:
         raise CalibrationError(
-            f"{folder}: nothing is stored, the slowed servers did not say what the {injection.kind} injection spent; "
+            f"{session.source}: nothing is stored, the slowed servers did not say what the {injection.kind} injection spent; "
             "measure longer"
         )
-    return spent.injected_us / spent.steps / (1000 * read_step_ms(folder))
+    return spent.injected_us / spent.steps / (1000 * read_step_ms(session))
 
 
 def require_step(injection: Injection) -> None:

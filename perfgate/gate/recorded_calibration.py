@@ -85,12 +85,12 @@ def find_responses(
     """What each metric of `baseline` showed of each slow-down, in the order of `slowed`; `sessions` are theirs."""
     responses: dict[str, list[Response]] = {}
     for one, session in zip(slowed, sessions, strict=True):
-        for name, response in read_responses(scenario, session, baseline, find_ratio(one)).items():
+        for name, response in read_responses(scenario, session, baseline, find_ratio(one, session)).items():
             responses.setdefault(name, []).append(response)
     return responses
 
 
-def find_ratio(slowed: Slowed) -> float:
+def find_ratio(slowed: Slowed, session: Session) -> float:
     """The ratio given, else the one in the folder's own records. Raise InputError where they have none."""
     if slowed.ratio is not None:
         return slowed.ratio
@@ -101,7 +101,7 @@ def find_ratio(slowed: Slowed) -> float:
             f"--injected {slowed.folder}: its candidate ran without {VARIABLE}, so nothing says how much it was slowed; give "
             f"RATIO:{slowed.folder}"
         )
-    return find_injected(parse_injection(text), slowed.folder)
+    return find_injected(parse_injection(text), session)
 
 
 def _read_same(scenario: Scenario, folder: Path) -> Recorded:

@@ -13,6 +13,7 @@ import pytest
 
 from perfgate.errors import CalibrationError, ServerError
 from perfgate.gate.calibrate import choose_injection, find_injected, find_shares, read_step_ms
+from perfgate.results.results import load_results
 from perfgate.serving.injection import injection as module
 from perfgate.serving.injection.injection import (
     Injection,
@@ -206,7 +207,7 @@ def test_read_step_ms__no_window_tells(tmp_path):
     (folder / "windows.jsonl").write_text("")
 
     with pytest.raises(CalibrationError, match="no window of the base has a median_itl_ms"):
-        read_step_ms(folder)
+        read_step_ms(load_results(folder)[1])
 
 
 def test_read_injected_us__nothing_told(tmp_path):
@@ -228,14 +229,14 @@ def write_slowed(folder, *, told):
 def test_find_injected__microseconds_over_the_bases_step(tmp_path):
     folder = write_slowed(tmp_path / "out", told=f'{MEASURED}{{"kind": "gpu", "steps": 100, "injected_us": 30000.0}}\n')
 
-    assert find_injected(parse_injection("gpu:10"), folder) == pytest.approx(0.03, rel=1e-6)
-    assert find_injected(parse_injection("step:0.25"), folder) == 0.25
+    assert find_injected(parse_injection("gpu:10"), load_results(folder)[1]) == pytest.approx(0.03, rel=1e-6)
+    assert find_injected(parse_injection("step:0.25"), load_results(folder)[1]) == 0.25
 
 
 def test_find_injected__a_rare_ratio_is_what_was_spent(tmp_path):
     folder = write_slowed(tmp_path / "out", told=f'{MEASURED}{{"kind": "tail", "steps": 100, "injected_us": 30000.0}}\n')
 
-    assert find_injected(parse_injection("tail:4"), folder) == pytest.approx(0.03, rel=1e-6)
+    assert find_injected(parse_injection("tail:4"), load_results(folder)[1]) == pytest.approx(0.03, rel=1e-6)
 
 
 def test_find_injected__what_the_session_noted_goes_before_logs(tmp_path):
@@ -244,21 +245,21 @@ def test_find_injected__what_the_session_noted_goes_before_logs(tmp_path):
         for steps, spent in ((100, 10_000.0), (300, 70_000.0)):
             file.write(json.dumps({"event": "injected", "arm": "candidate", "steps": steps, "injected_us": spent}) + "\n")
 
-    assert find_injected(parse_injection("gpu:10"), folder) == pytest.approx(0.02, rel=1e-6)
+    assert find_injected(parse_injection("gpu:10"), load_results(folder)[1]) == pytest.approx(0.02, rel=1e-6)
 
 
 def test_find_injected__logs_that_tell_nothing(tmp_path):
     folder = write_slowed(tmp_path / "out", told="")
 
     with pytest.raises(CalibrationError, match="did not say what the host injection spent"):
-        find_injected(parse_injection("host:100"), folder)
+        find_injected(parse_injection("host:100"), load_results(folder)[1])
 
 
 def test_find_injected__what_makes_no_step_longer(tmp_path):
     folder = write_slowed(tmp_path / "out", told=f'{MEASURED}{{"kind": "request", "steps": 100, "injected_us": 8e6}}\n')
 
     with pytest.raises(CalibrationError, match="request:80000 makes requests wait and no step longer"):
-        find_injected(parse_injection("request:80000"), folder)
+        find_injected(parse_injection("request:80000"), load_results(folder)[1])
 
 
 def test_find_shares__a_longer_interval_is_moved_by_less():
