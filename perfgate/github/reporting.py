@@ -60,28 +60,28 @@ def report_run(
     elif was_nothing_planned(jobs := fetch_jobs(reporter.github, run), is_asked=plan.action is not Action.SKIP):
         yield from _report_unmeasured(reporter, plan, settings.hardware)
     else:
-        asked, base_sha = _find_asked(reporter, settings)
+        asked, reporter = _find_asked(reporter, settings)
         results = mark_unasked(collect(reporter.github, run, asked, jobs), settings.list_jobs(), asked)
         again = {result.hardware for result in results if result.died} if _run_again(reporter, results, jobs) else set()
         sections = (_announce_again(reporter, result) for result in results if result.hardware in again)
         left = [result for result in results if result.hardware not in again]
-        yield from publish(reporter, (*sections, *judge_machines(reporter, left, options, base_sha)))
+        yield from publish(reporter, (*sections, *judge_machines(reporter, left, options)))
         reporter.keep(left)
 
 
-def _find_asked(reporter: Reporter, settings: Settings) -> tuple[tuple[MatrixJob, ...], str]:
-    """The jobs that the run was to have, and the commit that it compared with, empty where GitHub need not be asked for paths.
+def _find_asked(reporter: Reporter, settings: Settings) -> tuple[tuple[MatrixJob, ...], Reporter]:
+    """The jobs that the run was to have, and a reporter that knows the base commit where GitHub had to be asked for paths.
 
     All of the jobs where the paths that it touches cannot be known.
     """
     if settings.minutes is None or reporter.run.pull is None:
-        return settings.list_jobs(), ""
+        return settings.list_jobs(), reporter
     try:
         point = fetch_branch_point(reporter.github, reporter.run.pull, reporter.run.head_sha)
     except InputError as error:
         reporter.note(f"which paths the change touches is not known, so every scenario is expected: {error}")
-        return settings.list_jobs(), find_sha(reporter.run.pull, "base.sha")
-    return choose_touched(settings, point.changed), point.merge_base
+        return settings.list_jobs(), replace(reporter, base_sha=find_sha(reporter.run.pull, "base.sha"))
+    return choose_touched(settings, point.changed), replace(reporter, base_sha=point.merge_base)
 
 
 def _cancel_overtaken(reporter: Reporter) -> None:
@@ -156,11 +156,9 @@ def _ask_maintainer(reporter: Reporter, machines: Iterable[str]) -> Iterator[Mac
     yield from publish(reporter, sections)
 
 
-def judge_machines(
-    reporter: Reporter, results: Iterable[MachineResult], options: JudgingOptions, base_sha: str = ""
-) -> Iterator[MachineSection]:
-    """Judge what each machine left. GitHub is asked once for the commit that all of them compared with, if it is not given."""
-    base_sha = base_sha or _find_base(reporter)
+def judge_machines(reporter: Reporter, results: Iterable[MachineResult], options: JudgingOptions) -> Iterator[MachineSection]:
+    """Judge what each machine left. GitHub is asked once for the commit that all of them compared with."""
+    base_sha = _find_base(reporter)
     for result in results:
         reproduction = Reproduction(
             subject=reporter.run.subject(result.hardware),
