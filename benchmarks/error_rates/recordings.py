@@ -27,7 +27,7 @@ from perfgate.gate.calibrate import PREFILL, find_step_ms
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.injection.injection import VARIABLE, Injection, parse_injection
+from perfgate.serving.injection.injection import BATCHES, VARIABLE, Injection, parse_injection
 from perfgate.serving.injection.injection_log import read_injected_us
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.differences import HOST_FACTS
@@ -93,7 +93,7 @@ class Recording:
     def is_direct(self) -> bool:
         """Whether every step got longer by what was spent: not so for rare steps, nor where the GPU may hide a waiting host."""
         one = self.injection
-        return one is None or (one.is_of_steps and one.kind not in {"host", "decode", "tail", PREFILL} and one.period == 1)
+        return one is None or (one.is_of_steps and one.kind not in {*BATCHES, "tail"} and one.period == 1)
 
     @property
     def is_known(self) -> bool:
