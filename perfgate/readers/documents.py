@@ -183,22 +183,29 @@ def _read_aiperf(record: Record, source: str) -> Run:
             workload=_describe_aiperf(record),
             requested=completed + round(failed),
             completed=completed,
-            input_tokens=_round(_find(record, source, "total_isl", "avg")),
-            output_tokens=_round(
-                _find(record, source, "total_osl", "avg") or _find(record, source, "total_output_tokens", "avg")
-            ),
-            duration_s=_read_duration(record, source),
+            input_tokens=_total(record, source, completed, "input_sequence_length", "total_isl"),
+            output_tokens=_total(record, source, completed, "output_sequence_length", "total_osl", "total_output_tokens"),
+            duration_s=_read_duration(record, source, completed),
             problems=(Remark(kind=RemarkKind.CANCELLED),) if is_cut else (),
             estimators=dict.fromkeys((name for name in AIPERF if "itl" in name), BY_REQUEST),
         )
     )
 
 
-def _read_duration(record: Record, source: str) -> float | None:
+def _total(record: Record, source: str, completed: int, mean: str, *totals: str) -> int | None:
+    """Tokens of all requests; genai-perf tells their `mean` alone."""
+    for name in totals:
+        if total := _find(record, source, name, "avg"):
+            return round(total)
+    per_request = _find(record, source, mean, "avg")
+    return None if per_request is None else round(per_request * completed)
+
+
+def _read_duration(record: Record, source: str, completed: int) -> float | None:
     """How long requests were sent and answered, in seconds.
 
     aiperf divides by the time of the whole phase, and tells as `benchmark_duration` that between the first request and the last
-    response of those that succeeded.
+    response of those that succeeded. genai-perf tells no duration, only the rate that it made with one.
     """
     begun, ended = record.get("start_time"), record.get("end_time")
     if isinstance(begun, str) and isinstance(ended, str):
@@ -207,19 +214,26 @@ def _read_duration(record: Record, source: str) -> float | None:
         except (ValueError, TypeError):
             raise EvidenceError(f"{source}: start_time, end_time: expected two moments as ISO 8601 writes them") from None
         return as_number(took.total_seconds(), source, "end_time")
-    return _find(record, source, "benchmark_duration", "avg")
+    rate = _find(record, source, "request_throughput", "avg")
+    told = _find(record, source, "benchmark_duration", "avg")
+    return completed / rate if told is None and rate else told
 
 
 def _describe_aiperf(record: Record) -> dict[str, str | int | float]:
-    """Facts that two runs must share; schema 1.4 has phases and models, older ones one load and names at the endpoint."""
+    """Facts that two runs must share.
+
+    aiperf's schema 1.4 has phases and models, older ones one load and names at the endpoint; genai-perf has a stimulus.
+    """
     given = _open(record, "input_config")
     phase = next((one for one in _list_objects(given, "phases") if one.get("kind") == "profiling"), {})
-    load, names = _open(given, "loadgen"), _open(given, "endpoint").get("model_names")
+    stimulus = _open(_open(given, "perf_analyzer"), "stimulus")
+    load = {**_open(given, "loadgen"), **stimulus}
+    names = _open(given, "endpoint").get("model_names", given.get("model_names"))
     models = [one.get("name") for one in _list_objects(_open(given, "models"), "items")]
     models += names if isinstance(names, list) else []
     facts = {
         "backend": "aiperf" if "schema_version" in record or "aiperf_version" in record else "genai-perf",
-        "strategy": phase.get("type"),
+        "strategy": phase.get("type", next(iter(stimulus), None)),
         "max_concurrency": phase.get("concurrency", load.get("concurrency")),
         "request_rate": phase.get("rate", load.get("request_rate")),
         "model": models[0] if models else None,
@@ -258,10 +272,6 @@ def _number(record: Record, source: str, *names: str) -> float | None:
 
 def _scale(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * MS_PER_S
-
-
-def _round(value: float | None) -> int | None:
-    return None if value is None else round(value)
 
 
 def _open(record: Record, name: str) -> Record:

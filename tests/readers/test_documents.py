@@ -1,9 +1,10 @@
 """JSON documents of other load generators.
 
 guidellm.json was written by guidellm 0.8.1 against its own mock server; aiperf.json and aiperf_rate.json by aiperf 0.13.0
-against a server that streams a token every 2 ms (the first with one request refused; what is not read was cut out). AIPERF has
-the form of older releases; the others follow the tools' own schemas: SGLang's bench_one_batch and BenchOneCaseResult, and the
-fields that vLLM shares with bench_serving.
+against a server that streams a token every 2 ms (the first with one request refused; what is not read was cut out);
+genai_perf.json by genai-perf 0.0.16 with perf_analyzer 2.60.0 (--request-count 12 --concurrency 2) against SGLang 0.5.23 on a
+CPU and the tiny mixture of experts. AIPERF has the form of older releases; the others follow the tools' own schemas: SGLang's
+bench_one_batch and BenchOneCaseResult, and the fields that vLLM shares with bench_serving.
 """
 
 import json
@@ -172,6 +173,38 @@ def test_read_runs__aiperf_with_failed_requests(tmp_path):
 
     assert run.requested == 34
     assert run.problems == (Remark(kind=RemarkKind.INCOMPLETE, found=32, due=34),)
+
+
+def test_read_runs__genai_perf():
+    (run,) = read_runs(RUNS / "genai_perf.json")
+
+    assert (run.requested, run.completed, run.input_tokens, run.output_tokens) == (12, 12, 192, 96)
+    # Between the first request and the last response of its profile_export.json, which counts the end of the stream too.
+    assert run.duration_s == pytest.approx(0.814988761, rel=1e-3)
+    assert run.values["mean_ttft_ms"] == pytest.approx(50.70, abs=0.005)
+    assert run.values["mean_itl_ms"] == pytest.approx(11.96, abs=0.005)
+    assert run.values["p99_e2e_ms"] == pytest.approx(161.75, abs=0.005)
+    assert run.values["output_tok_per_s"] == pytest.approx(117.89, abs=0.005)
+    assert run.values["request_per_s"] == pytest.approx(14.74, abs=0.005)
+    assert run.workload == {
+        "backend": "genai-perf",
+        "strategy": "concurrency",
+        "max_concurrency": 2,
+        "model": "tiny",
+        "num_prompts": 12,
+        "input_tokens": 192,
+    }
+    assert run.estimators["p99_itl_ms"] == "mean gap of a request"
+    assert run.problems == ()
+
+
+def test_read_runs__genai_perf_at_a_rate(tmp_path):
+    told = json.loads((RUNS / "genai_perf.json").read_text())
+    told["input_config"]["perf_analyzer"]["stimulus"] = {"request_rate": 10.0}
+
+    (run,) = read(tmp_path, told)
+
+    assert (run.workload["strategy"], run.workload["request_rate"]) == ("request_rate", 10.0)
 
 
 def test_read_runs__bench_one_batch_lines(tmp_path):
