@@ -52,6 +52,9 @@ TO_UNIT = {"ms": 1.0, "s": MS_PER_S, "sec": MS_PER_S, "us": 1 / MS_PER_S, "ns": 
 BY_REQUEST = "mean gap of a request"
 """guidellm, aiperf and genai-perf average the gaps of a request first, so that their percentiles are not those of gaps."""
 ONE_BATCH = ("batch_size", "input_len", "output_len")
+LAST_OF_BATCH = "last request of a batch"
+WHOLE_BATCH = "batch size over output throughput"
+"""bench_one_batch_server times its batch, not each request; the gap that it prints counts first tokens too."""
 
 
 def is_document(content: bytes) -> bool:
@@ -242,26 +245,39 @@ def _describe_aiperf(record: Record) -> dict[str, str | int | float]:
 
 
 def _read_one_batch(record: Record, source: str) -> Run:
-    """One batch of equal requests: `bench_one_batch` times a model, `bench_one_batch_server` a server."""
+    """One batch of equal requests: `bench_one_batch` times a model, `bench_one_batch_server` a server, also in nightly runs.
+
+    An answer may end early, and then only `total_output_tokens` says how many tokens came.
+    """
     batch, length, answer = (as_count(record[name], source, name) or 0 for name in ONE_BATCH)
     latency = _number(record, source, "total_latency", "latency")
+    answered = as_count(record.get("total_output_tokens"), source, "total_output_tokens")
+    is_server = "latency" in record
+    decoding = _number(record, source, "output_throughput") if answer > 1 else None
     values = {
-        "output_tok_per_s": batch * answer / latency if latency else None,
         "total_tok_per_s": _number(record, source, "overall_throughput"),
         "mean_e2e_ms": _scale(latency),
         "mean_ttft_ms": _scale(_number(record, source, "prefill_latency", "last_ttft")),
         "median_itl_ms": _scale(_number(record, source, "median_decode_latency")),
+        "mean_itl_ms": _scale(batch / decoding) if decoding else None,
     }
+    facts = {"model": record["model_path"]} if isinstance(record.get("model_path"), str) else {}
+    made = {"mean_e2e_ms": LAST_OF_BATCH, "mean_ttft_ms": LAST_OF_BATCH, "mean_itl_ms": WHOLE_BATCH}
     return check_run(
         Run(
             source=source,
             values={name: value for name, value in values.items() if value is not None},
-            workload={"backend": "bench_one_batch", **{name: record[name] for name in ONE_BATCH}},
+            workload={
+                "backend": "bench_one_batch_server" if is_server else "bench_one_batch",
+                **facts,
+                **{name: record[name] for name in ONE_BATCH},
+            },
             requested=batch,
             completed=batch,
             input_tokens=batch * length,
-            output_tokens=batch * answer,
+            output_tokens=batch * answer if answered is None else answered,
             duration_s=latency,
+            estimators=made if is_server else {},
         )
     )
 

@@ -1,10 +1,13 @@
 """JSON documents of other load generators.
 
 guidellm.json was written by guidellm 0.8.1 against its own mock server; aiperf.json and aiperf_rate.json by aiperf 0.13.0
-against a server that streams a token every 2 ms (the first with one request refused; what is not read was cut out);
-genai_perf.json by genai-perf 0.0.16 with perf_analyzer 2.60.0 (--request-count 12 --concurrency 2) against SGLang 0.5.23 on a
-CPU and the tiny mixture of experts. AIPERF has the form of older releases; the others follow the tools' own schemas: SGLang's
-bench_one_batch and BenchOneCaseResult, and the fields that vLLM shares with bench_serving.
+against a server that streams a token every 2 ms (the first with one request refused); the others against, or with, SGLang
+0.5.23 on a CPU and the tiny mixture of experts: genai_perf.json by genai-perf 0.0.16 with perf_analyzer 2.60.0 (--request-count
+12 --concurrency 2), bench_one_batch.jsonl, bench_one_batch_server.jsonl (its last line with --disable-ignore-eos) and
+sglang_nightly.json by SGLang's own benchmarks. The last is what the same run of bench_one_batch_server wrote for
+--pydantic-result-filename, as nightly runs call it; bench_one_batch draws words up to 10,000, so its model had 10,240 and dummy
+weights. What is not read was cut out of the files of guidellm, aiperf and genai-perf. AIPERF has the form of older releases,
+VLLM the fields that vLLM shares with bench_serving.
 """
 
 import json
@@ -48,30 +51,7 @@ AIPERF = {
     "was_cancelled": False,
     "input_config": {"loadgen": {"concurrency": 8}, "endpoint": {"model_names": ["gpt-oss-20b"]}},
 }
-ONE_BATCH = {
-    "run_name": "before",
-    "batch_size": 16,
-    "input_len": 512,
-    "output_len": 128,
-    "prefill_latency": 0.05,
-    "median_decode_latency": 0.006,
-    "total_latency": 0.85,
-    "overall_throughput": 12047.1,
-}
-NIGHTLY = {
-    "model_path": "openai/gpt-oss-20b",
-    "run_name": "nightly",
-    "batch_size": 16,
-    "input_len": 512,
-    "output_len": 128,
-    "latency": 0.85,
-    "input_throughput": 160000.0,
-    "output_throughput": 2560.0,
-    "overall_throughput": 12047.1,
-    "last_ttft": 0.05,
-    "last_gen_throughput": 2500.0,
-    "acc_length": None,
-}
+NIGHTLY = json.loads((RUNS / "sglang_nightly.json").read_text())[0]
 
 
 def read(tmp_path, content):
@@ -207,19 +187,54 @@ def test_read_runs__genai_perf_at_a_rate(tmp_path):
     assert (run.workload["strategy"], run.workload["request_rate"]) == ("request_rate", 10.0)
 
 
-def test_read_runs__bench_one_batch_lines(tmp_path):
-    runs = read(tmp_path, "\n".join(json.dumps(ONE_BATCH | {"batch_size": size}) for size in (1, 16)))
+def test_read_runs__bench_one_batch():
+    runs = read_runs(RUNS / "bench_one_batch.jsonl")
 
-    assert [run.workload["batch_size"] for run in runs] == [1, 16]
-    assert runs[1].values["median_itl_ms"] == pytest.approx(6.0)
-    assert runs[1].values["mean_ttft_ms"] == pytest.approx(50.0)
+    assert [run.workload["batch_size"] for run in runs] == [1, 4]
+    assert [run.values["median_itl_ms"] for run in runs] == pytest.approx([10.55, 11.71], abs=0.005)
+    assert [run.values["mean_ttft_ms"] for run in runs] == pytest.approx([18.95, 26.40], abs=0.005)
+    assert [run.values["total_tok_per_s"] for run in runs] == pytest.approx([258.96, 854.16], abs=0.005)
+    assert [run.problems for run in runs] == [(), ()]
 
 
-def test_read_runs__nightly_list(tmp_path):
-    (run,) = read(tmp_path, [NIGHTLY])
+def test_read_runs__bench_one_batch_server():
+    runs = read_runs(RUNS / "bench_one_batch_server.jsonl")
 
-    assert run.values["output_tok_per_s"] == pytest.approx(16 * 128 / 0.85)
-    assert run.values["mean_e2e_ms"] == pytest.approx(850.0)
+    assert [run.workload["batch_size"] for run in runs] == [1, 4, 8]
+    assert [run.values["mean_itl_ms"] for run in runs] == pytest.approx([6.99, 8.63, 50.88], abs=0.005)
+    assert [run.values["mean_ttft_ms"] for run in runs] == pytest.approx([26.4, 42.0, 256.2])
+    assert [run.values["mean_e2e_ms"] for run in runs] == pytest.approx([82.3, 111.1, 27312.6])
+    assert {run.estimators["mean_ttft_ms"] for run in runs} == {"last request of a batch"}
+    assert [run.problems for run in runs] == [(), (), ()]
+
+
+def test_read_runs__bench_one_batch_server_counts_answers_that_ended_early():
+    *_, run = read_runs(RUNS / "bench_one_batch_server.jsonl")
+
+    assert (run.workload["output_len"], run.output_tokens) == (600, 4262)
+    assert run.values["output_tok_per_s"] == pytest.approx(4262 / 27.3126)
+
+
+def test_read_runs__bench_one_batch_server_with_one_token_has_no_gap(tmp_path):
+    (run,) = read(tmp_path, NIGHTLY | {"output_len": 1, "overall_throughput": 17 / NIGHTLY["latency"]})
+
+    assert "mean_itl_ms" not in run.values
+    assert run.problems == ()
+
+
+def test_read_runs__a_batch_of_a_server_is_no_batch_of_a_model():
+    (model, *_), (server, *_) = (read_runs(RUNS / f"{name}.jsonl") for name in ("bench_one_batch", "bench_one_batch_server"))
+
+    assert (model.workload["backend"], server.workload["backend"]) == ("bench_one_batch", "bench_one_batch_server")
+
+
+def test_read_runs__nightly_is_what_its_lines_say_and_names_the_model():
+    nightly, lines = read_runs(RUNS / "sglang_nightly.json"), read_runs(RUNS / "bench_one_batch_server.jsonl")
+
+    for whole, line in zip(nightly, lines[:2], strict=True):
+        assert whole.values == pytest.approx(line.values, rel=2e-3)
+        assert whole.estimators == line.estimators
+        assert whole.workload == {**line.workload, "model": "tiny"}
 
 
 @pytest.mark.parametrize(
