@@ -219,7 +219,7 @@ def _read_duration(record: Record, source: str, completed: int) -> float | None:
         return as_number(took.total_seconds(), source, "end_time")
     rate = _find(record, source, "request_throughput", "avg")
     told = _find(record, source, "benchmark_duration", "avg")
-    return completed / rate if told is None and rate else told
+    return as_number(completed / rate, source, "count over request_throughput") if told is None and rate else told
 
 
 def _describe_aiperf(record: Record) -> dict[str, str | int | float]:
@@ -249,7 +249,8 @@ def _read_one_batch(record: Record, source: str) -> Run:
 
     An answer may end early, and then only `total_output_tokens` says how many tokens came.
     """
-    batch, length, answer = (as_count(record[name], source, name) or 0 for name in ONE_BATCH)
+    sizes = {name: as_count(record[name], source, name) or 0 for name in ONE_BATCH}
+    batch, length, answer = sizes.values()
     latency = _number(record, source, "total_latency", "latency")
     answered = as_count(record.get("total_output_tokens"), source, "total_output_tokens")
     is_server = "latency" in record
@@ -259,7 +260,7 @@ def _read_one_batch(record: Record, source: str) -> Run:
         "mean_e2e_ms": _scale(latency),
         "mean_ttft_ms": _scale(_number(record, source, "prefill_latency", "last_ttft")),
         "median_itl_ms": _scale(_number(record, source, "median_decode_latency")),
-        "mean_itl_ms": _scale(batch / decoding) if decoding else None,
+        "mean_itl_ms": _scale(as_number(batch / decoding, source, "batch over output_throughput")) if decoding else None,
     }
     facts = {"model": record["model_path"]} if isinstance(record.get("model_path"), str) else {}
     made = {"mean_e2e_ms": LAST_OF_BATCH, "mean_ttft_ms": LAST_OF_BATCH, "mean_itl_ms": WHOLE_BATCH}
@@ -270,7 +271,7 @@ def _read_one_batch(record: Record, source: str) -> Run:
             workload={
                 "backend": "bench_one_batch_server" if is_server else "bench_one_batch",
                 **facts,
-                **{name: record[name] for name in ONE_BATCH},
+                **sizes,
             },
             requested=batch,
             completed=batch,

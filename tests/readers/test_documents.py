@@ -51,6 +51,7 @@ AIPERF = {
     "was_cancelled": False,
     "input_config": {"loadgen": {"concurrency": 8}, "endpoint": {"model_names": ["gpt-oss-20b"]}},
 }
+GENAI_PERF = json.loads((RUNS / "genai_perf.json").read_text())
 NIGHTLY = json.loads((RUNS / "sglang_nightly.json").read_text())[0]
 
 
@@ -179,10 +180,9 @@ def test_read_runs__genai_perf():
 
 
 def test_read_runs__genai_perf_at_a_rate(tmp_path):
-    told = json.loads((RUNS / "genai_perf.json").read_text())
-    told["input_config"]["perf_analyzer"]["stimulus"] = {"request_rate": 10.0}
+    config = {"model_names": ["tiny"], "perf_analyzer": {"stimulus": {"request_rate": 10.0}}}
 
-    (run,) = read(tmp_path, told)
+    (run,) = read(tmp_path, GENAI_PERF | {"input_config": config})
 
     assert (run.workload["strategy"], run.workload["request_rate"]) == ("request_rate", 10.0)
 
@@ -222,6 +222,13 @@ def test_read_runs__bench_one_batch_server_with_one_token_has_no_gap(tmp_path):
     assert run.problems == ()
 
 
+def test_read_runs__a_batch_without_a_size_is_no_run(tmp_path):
+    (run,) = read(tmp_path, [NIGHTLY | {"batch_size": None}])
+
+    assert run.workload["batch_size"] == 0
+    assert run.problems == (Remark(kind=RemarkKind.NO_REQUEST),)
+
+
 def test_read_runs__a_batch_of_a_server_is_no_batch_of_a_model():
     (model, *_), (server, *_) = (read_runs(RUNS / f"{name}.jsonl") for name in ("bench_one_batch", "bench_one_batch_server"))
 
@@ -247,6 +254,9 @@ def test_read_runs__nightly_is_what_its_lines_say_and_names_the_model():
         (AIPERF | {"request_latency": {"unit": "ms", "avg": "fast"}}, "request_latency.avg: expected a number"),
         ([NIGHTLY | {"batch_size": 1.5}], "batch_size: 1.5 is no whole number"),
         ([NIGHTLY, 3], "expected JSON objects"),
+        ([NIGHTLY | {"output_throughput": 1e-320}], "batch over output_throughput: inf is no measurement"),
+        ([NIGHTLY | {"total_output_tokens": "many"}], "total_output_tokens: expected a number"),
+        (GENAI_PERF | {"request_throughput": {"avg": 1e-320}}, "count over request_throughput: inf is no measurement"),
     ],
 )
 def test_read_runs__document_that_cannot_be_used(tmp_path, content, words):
