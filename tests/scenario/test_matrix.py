@@ -118,6 +118,8 @@ def test_find_matrix__the_founding_matrix_that_ships():
         ("--moe-runner-backend", "triton_kernel"),
     ]
     assert len({server.args[2:] for server in matrix.servers.values()}) == 1
+    # They round apart, by more than two builds of one runner may.
+    assert not matrix.equivalence.enabled
     assert matrix.model == load_scenario("gpt-oss-20b-shape-mxfp4-closed-c16").model
 
 
