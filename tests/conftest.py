@@ -75,8 +75,9 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Coverage does not watch the replays of recorded sessions."""
-    tracer = Coverage.current() if UNTRACED in item.path.parts else None
+    """Coverage watches no test that counts no line by itself."""
+    is_watched = UNTRACED.isdisjoint(item.path.parts) and not item.get_closest_marker("hypothesis")
+    tracer = None if is_watched else Coverage.current()
     if tracer is None:
         return (yield)
     tracer.stop()

@@ -34,8 +34,12 @@ FILES = {
 }
 """The mark of each file whose tests all need the same."""
 
-UNTRACED = "measurements"
-"""The folder whose tests replay recorded sessions for minutes: coverage doubles that, and counts no other line by it."""
+UNTRACED = frozenset({"documents", "faults", "fuzz", "measurements", "workflows", "test_comment.py"})
+"""Folders and files whose tests coverage does not watch, as it watches no test that draws its examples.
+
+They replay recorded sessions, run the rim for real or repeat the same lines for minutes: watched, they take two or three times as
+long, and count no line that other tests do not.
+"""
 
 SESSION_FILES = frozenset(
     f"test_{name}.py"

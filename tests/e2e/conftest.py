@@ -13,10 +13,15 @@ from tests.fakes.sessions import make_baseline
 # else this machine does: three times that of a quiet one, so that it hides nothing and finds what is large.
 STORED_NOISE = 0.05
 
+TESTS = Path(__file__).parents[1]
+# Behind it the checkout, for where perfgate is not installed.
+FORKING = os.pathsep.join(map(str, (TESTS / "fakes" / "forking", TESTS.parent)))
+
 # Small windows and few blocks: these runs prove the path, the calibrated scenarios prove the numbers. Few long answers for many
 # short ones: where the engine's API process gets no processor, an answer's first piece holds several tokens, whose gaps are
 # missing. Of answers of six tokens on a busy machine that was more than the twentieth which a window may lack. SGLang does not
-# end within two seconds of being asked, so that each server costs them; it is killed all the same.
+# end within two seconds of being asked, so that each server costs them; it is killed all the same. It forks
+# what SGLang starts anew, and is ready after half of the work; test_cpu_server.py starts one as everywhere else.
 CHANGES = {
     "num_prompts = 304": "num_prompts = 8",
     "output_len = 6": "output_len = 64",
@@ -24,6 +29,7 @@ CHANGES = {
     "looks = [2, 3, 4, 6]": "looks = [2]",
     "steady_ratio = 0.50": "steady_ratio = 5.0",
     "stop_timeout_s = 2.0": "stop_timeout_s = 0.2",
+    'OMP_NUM_THREADS = "1"': f'OMP_NUM_THREADS = "1", PYTHONPATH = "{FORKING}"',
 }
 
 
@@ -31,10 +37,6 @@ SHORT_ANSWERS = """
 [equivalence]
 output_len = 4
 """
-
-TESTS = Path(__file__).parents[1]
-# Behind it the checkout, for where perfgate is not installed.
-FORKING = os.pathsep.join(map(str, (TESTS / "fakes" / "forking", TESTS.parent)))
 
 
 def change_scenario(changes):
@@ -51,10 +53,9 @@ def change_scenario(changes):
 
 @pytest.fixture(scope="session")
 def small_scenario(tmp_path_factory):
-    """cpu-moe with small windows, and servers that are ready after half of the work: ten of them make up the first gate."""
-    threads = 'OMP_NUM_THREADS = "1"'
+    """cpu-moe with small windows."""
     path = tmp_path_factory.mktemp("scenario") / "small.toml"
-    path.write_text(change_scenario({**CHANGES, threads: f'{threads}, PYTHONPATH = "{FORKING}"'}))
+    path.write_text(change_scenario(CHANGES))
     return path
 
 
@@ -66,7 +67,7 @@ def state(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def short_scenario(tmp_path_factory):
-    """Fewer steps a window and a question, for a server that takes very long over each. It starts as everywhere else."""
+    """Fewer steps a window and a question, for a server that takes very long over each."""
     path = tmp_path_factory.mktemp("scenario") / "short.toml"
     path.write_text(change_scenario({**CHANGES, "output_len = 6": "output_len = 16"}) + SHORT_ANSWERS)
     return path
