@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
-from perfgate.github.handoff.handoff import Repository, Sha
+from perfgate.github.handoff.subject import Repository, Sha
 
 MAX_EVENT_BYTES = 8 * 2**20
 NO_SHA = "0" * 40

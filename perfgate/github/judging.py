@@ -15,12 +15,13 @@ from perfgate.github.comment.changes import NOT_RESOLVED, render_choices, render
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import ChoicesEntry
-from perfgate.github.handoff.handoff import Handoff, HandoffSubject
+from perfgate.github.handoff.handoff import Handoff
 from perfgate.github.handoff.packages import PackagesEntry
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, format_annotation
 from perfgate.github.runs.collecting import name_artifact
-from perfgate.github.settings import MatrixJob
+from perfgate.github.settings import JudgingOptions, MatrixJob
 from perfgate.report.comment import render_comment
 from perfgate.report.render import ReportedCase
 from perfgate.results.profiling.profiles import read_attribution
@@ -28,22 +29,6 @@ from perfgate.verdict.layers import judge_times
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgingOptions:
-    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment.
-
-    `uncalibrated` is the repository's setting: "fail" or "report". `resolved` are the machines whose hand-offs must say what
-    the change makes the engine choose.
-    """
-
-    scenarios: tuple[str, ...]
-    baselines: tuple[Path, ...]
-    scenarios_in_pr: int
-    machines: int
-    uncalibrated: str = "fail"
-    resolved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.pages import write_page
 from perfgate.github.handoff.unpacking import unpack_handoffs
-from perfgate.github.judging import JudgingOptions
 from perfgate.github.runs.collecting import MachineResult
+from perfgate.github.settings import JudgingOptions
 
 WORST_PAGE = "perfgate-page.html"
 """The page of the worst session, in the folder of all; the workflows upload it unpacked, so that a browser opens it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfgate.errors import InputError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget
+from perfgate.github.comment.target import CommentTarget
 from perfgate.github.events import (
     Action,
     fetch_branch_point,

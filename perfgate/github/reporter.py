@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import Comments, CommentTarget, upsert
+from perfgate.github.comment.publisher import upsert
 from perfgate.github.comment.sections import MachineSection, build_section
 from perfgate.github.comment.states import State
+from perfgate.github.comment.target import Comments, CommentTarget
 from perfgate.github.runs.collecting import MachineResult
 from perfgate.github.runs.run import WorkflowRun
 from perfgate.github.statuses import describe_state, name_context, set_statuses

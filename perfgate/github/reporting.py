@@ -15,7 +15,7 @@ from perfgate.github.comment.sections import MachineSection, build_section, find
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
 from perfgate.github.events import Action, EventPlan, fetch_branch_point, find, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.handoff.choices import ChoicesEntry
-from perfgate.github.judging import JudgingOptions, find_choices, find_packages, judge_handoffs
+from perfgate.github.judging import find_choices, find_packages, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
 from perfgate.github.planning import choose_touched
 from perfgate.github.reporter import MachineReport, Reporter, announce, publish
@@ -23,7 +23,7 @@ from perfgate.github.runs.collecting import MachineResult, collect, mark_unasked
 from perfgate.github.runs.control import cancel_overtaken, is_wanted, retry_died
 from perfgate.github.runs.jobs import Jobs, fetch_jobs, was_nothing_planned
 from perfgate.github.runs.run import is_dispatched
-from perfgate.github.settings import MatrixJob, Settings
+from perfgate.github.settings import JudgingOptions, MatrixJob, Settings
 from perfgate.github.statuses import describe_skip, set_statuses
 from perfgate.report.comment import Comment, build_comment, render_comment
 from perfgate.report.escape import markdown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass as plain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
-from perfgate.github.handoff.handoff import Label
+from perfgate.github.handoff.subject import Label
 from perfgate.machine.accelerators import PRIORITIES
 from perfgate.resolution.table import GPUS
 from perfgate.scenario.settings import read_settings
@@ -82,6 +83,22 @@ class Settings:
             for name, machine in sorted(self.hardware.items())
             for scenario in (machine.smoke if is_smoke else machine.scenarios)
         )
+
+
+@plain(frozen=True, slots=True, kw_only=True)
+class JudgingOptions:
+    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment.
+
+    `uncalibrated` is the repository's setting: "fail" or "report". `resolved` are the machines whose hand-offs must say what
+    the change makes the engine choose.
+    """
+
+    scenarios: tuple[str, ...]
+    baselines: tuple[Path, ...]
+    scenarios_in_pr: int
+    machines: int
+    uncalibrated: str = "fail"
+    resolved: tuple[str, ...] = ()
 
 
 def _name_labels(hardware: str) -> tuple[str, ...]:

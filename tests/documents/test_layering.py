@@ -399,6 +399,19 @@ print(sorted({HEAVY!r} & sys.modules.keys()))
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+# What runs on every event, or around every job, loads nothing of what judges.
+SPARED = [("ci.planning", {"numpy", "jinja2", "perfgate.check"})]
+
+
+@pytest.mark.parametrize(("command", "spared"), SPARED)
+def test_command__loads_nothing_of_what_it_does_not_do(command, spared):
+    code = f"import sys, perfgate.cli.{command}; print(sorted({spared!r} & sys.modules.keys()))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
 def test_cli__every_command_module_stands_in_the_table():
     from perfgate.cli import COMMANDS
 

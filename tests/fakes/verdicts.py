@@ -9,7 +9,7 @@ from perfgate.evidence import Session, Timing
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import build_section, find_room, find_words
 from perfgate.github.comment.states import find_state
-from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.report.comment import build_comment
 from perfgate.report.render import ReportedCase
 from perfgate.results.records import ArmRecord, SessionRecord, list_options

@@ -13,8 +13,9 @@ from pathlib import Path
 import orjson
 
 from perfgate.core import Arm
-from perfgate.github.handoff.handoff import AnswerEntry, HandoffSubject, ReplyEntry
+from perfgate.github.handoff.handoff import AnswerEntry, ReplyEntry
 from perfgate.github.handoff.packing import pack_folder, unpack_answers
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.scenario.catalog import compose, list_scenarios
 from perfgate.verdict.baselines import format_baseline

@@ -20,9 +20,10 @@ from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question
 from perfgate.github.handoff import artifact
 from perfgate.github.handoff.artifact import read_documents
-from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
+from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record
 from perfgate.github.handoff.profiles import unpack_profile
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.machine.fingerprint import read_build
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers

@@ -9,10 +9,11 @@ import pytest
 
 from perfgate.errors import GitHubError, StaleError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, upsert
+from perfgate.github.comment.publisher import upsert
 from perfgate.github.comment.sections import MARK, build_section, parse, render
 from perfgate.github.comment.states import State
-from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.comment.target import CommentTarget
+from perfgate.github.handoff.subject import HandoffSubject
 
 HEAD = "a" * 40
 BOT = {"login": "github-actions[bot]", "type": "Bot"}
@@ -205,7 +206,8 @@ WRITER = """
 import sys
 from tests.github.test_github_publisher import make_section
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, upsert
+from perfgate.github.comment.publisher import upsert
+from perfgate.github.comment.target import CommentTarget
 target = CommentTarget(repository="o/r", pull_request=7, settle_s=0.3)
 upsert(GitHub(token="t0ken", api_url=sys.argv[1]), target, [make_section(sys.argv[2])])
 """

@@ -10,13 +10,14 @@ import pytest
 from perfgate.errors import InputError
 from perfgate.gate.baselines import load_baseline
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.comment.sections import parse, render
 from perfgate.github.comment.states import State
+from perfgate.github.comment.target import CommentTarget
 from perfgate.github.events import find_merge_base
-from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
+from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import pack_folder
-from perfgate.github.judging import JudgingOptions, find_handoff
+from perfgate.github.handoff.subject import HandoffSubject
+from perfgate.github.judging import find_handoff
 from perfgate.github.night.learning import learn_from
 from perfgate.github.pages import WORST_PAGE, write_pages
 from perfgate.github.planning import Measurement, choose_jobs, choose_resolved, name_machines, plan_measurement
@@ -24,7 +25,7 @@ from perfgate.github.reporter import MachineReport, Reporter, announce, publish
 from perfgate.github.reporting import judge_machines
 from perfgate.github.runs.collecting import MachineResult
 from perfgate.github.runs.run import WorkflowRun
-from perfgate.github.settings import MachineSettings, MatrixJob, Settings
+from perfgate.github.settings import JudgingOptions, MachineSettings, MatrixJob, Settings
 from perfgate.report.words.length import close_folds, count_words
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 

@@ -26,7 +26,7 @@ from perfgate.github.comment.sections import (
     render,
 )
 from perfgate.github.comment.states import State, find_state
-from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.report.render import FOLD_BEGIN, FOLD_END
 from perfgate.report.words.length import close_folds
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget
+from perfgate.github.comment.target import CommentTarget
 from perfgate.github.night.umbrella import MARK, TITLE, Night, NightFinding, keep_issue, read_findings
 
 SHA, NEXT = "a" * 40, "b" * 40

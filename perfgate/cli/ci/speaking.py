@@ -25,10 +25,9 @@ from perfgate.errors import InputError, PerfgateError
 from perfgate.github.asked.answers import fetch_search, post_comparison, post_search
 from perfgate.github.asked.commands import answer_comment
 from perfgate.github.client import GitHub, connect, find_server
-from perfgate.github.comment.publisher import find_target
 from perfgate.github.comment.states import State
+from perfgate.github.comment.target import find_target
 from perfgate.github.events import find_repository, find_sha, read_event
-from perfgate.github.judging import JudgingOptions
 from perfgate.github.night.umbrella import Night, keep_issue, read_findings
 from perfgate.github.outputs import add_summary, format_annotation
 from perfgate.github.pages import write_pages
@@ -40,7 +39,7 @@ from perfgate.github.runs.collecting import MachineResult, collect, mark_unasked
 from perfgate.github.runs.control import Task
 from perfgate.github.runs.jobs import fetch_jobs
 from perfgate.github.runs.run import WorkflowRun, fetch_run, identify
-from perfgate.github.settings import MatrixJob, Settings, load_settings, parse_jobs
+from perfgate.github.settings import JudgingOptions, MatrixJob, Settings, load_settings, parse_jobs
 from perfgate.storage.journal import write_utc
 
 MAIN = "refs/heads/main"
@@ -248,7 +247,3 @@ def build_reporter(github: GitHub, run: WorkflowRun, link: str = "") -> Reporter
         keep=lambda _: None,
         link=link,
     )
-
-
-STEPS = (admit, handle_comment, publish, answer, report, umbrella)
-"""Every step of this file."""

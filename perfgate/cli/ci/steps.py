@@ -11,10 +11,9 @@ import orjson
 
 from perfgate.cli.output import FILE, print_result
 from perfgate.cli.sections import add_options, judging_option, option_of
-from perfgate.github.judging import JudgingOptions
 from perfgate.github.outputs import write_outputs
 from perfgate.github.planning import name_machines
-from perfgate.github.settings import load_settings
+from perfgate.github.settings import JudgingOptions, load_settings
 from perfgate.machine.fingerprint import read_build
 
 left_option = option_of("Results of the jobs")

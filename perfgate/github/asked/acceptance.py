@@ -15,10 +15,10 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Count, Outcome
 from perfgate.github.comment.marks import is_own, read_mark, write_mark
-from perfgate.github.comment.publisher import Comments
 from perfgate.github.comment.sections import Loss
+from perfgate.github.comment.target import Comments
 from perfgate.github.handoff.choices import ChoicesEntry
-from perfgate.github.handoff.handoff import Label, Sha, Time
+from perfgate.github.handoff.subject import Label, Sha, Time
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
 from perfgate.resolution.rules import FLAG

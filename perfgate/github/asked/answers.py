@@ -17,10 +17,11 @@ from perfgate.bisection.search import Ending
 from perfgate.bisection.view import MEANINGS
 from perfgate.errors import GitHubError, HandoffError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.comment.sections import MAX_COMMENT, MachineSection, cut, disarm
+from perfgate.github.comment.target import CommentTarget
 from perfgate.github.handoff.artifact import read_documents
-from perfgate.github.handoff.handoff import Count, FactName, Number, Sha, describe
+from perfgate.github.handoff.handoff import Count, Number, describe
+from perfgate.github.handoff.subject import FactName, Sha
 from perfgate.github.runs.collecting import fetch, list_artifacts
 from perfgate.github.runs.jobs import Jobs, find_attempt, find_runner_fault
 from perfgate.github.runs.run import WorkflowRun

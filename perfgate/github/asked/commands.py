@@ -12,9 +12,10 @@ from perfgate.github.asked.request import MAINTAINERS, WRITERS, CommandRequest
 from perfgate.github.asked.starting import bisect, cancel, compare, run
 from perfgate.github.asked.words import parse_command
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, find_comments, find_target
+from perfgate.github.comment.publisher import find_comments
 from perfgate.github.comment.sections import ResultEntry, parse
 from perfgate.github.comment.states import State
+from perfgate.github.comment.target import CommentTarget, find_target
 from perfgate.github.events import find, find_number, find_repository
 from perfgate.github.planning import require_open
 from perfgate.github.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfgate.github.asked.words import CommentCommand
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget
+from perfgate.github.comment.target import CommentTarget
 from perfgate.github.events import find_branch, find_sha
 from perfgate.github.settings import Settings
 from perfgate.github.statuses import CommitStatus, fetch_statuses, name_context

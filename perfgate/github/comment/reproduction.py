@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from shlex import join
 
-from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.results.records import BASE_TREE, CANDIDATE_TREE
 
 REPORT = "perfgate-report"

@@ -11,7 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from perfgate.errors import HandoffError
-from perfgate.github.handoff.handoff import MAX_DOCUMENT_BYTES, Handoff, HandoffSubject, parse_handoff
+from perfgate.github.handoff.handoff import MAX_DOCUMENT_BYTES, Handoff, parse_handoff
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.machine.accelerators import find_label_of_facts
 from perfgate.machine.fingerprint import read_build
 from perfgate.scenario.schema import NAME

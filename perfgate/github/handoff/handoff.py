@@ -20,10 +20,10 @@ from perfgate.errors import HandoffError
 from perfgate.evidence import CodeChange, TracedLayer
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.packages import PackagesEntry
+from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, SmallCount, Time
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.results.profiling.host_counts import HostCount
-from perfgate.scenario.schema import Name
 from perfgate.stats.expert_use import Unknown
 from perfgate.storage.schema import adapt
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
@@ -46,34 +46,15 @@ MAX_LAUNCHES = 8
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
-Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
-Label = Name
-"""A machine or a scenario: one rule on either side of the border, or a scenario could be measured and never handed over."""
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]*$", max_length=64)]
 Fact = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:()+/@#~-]*$", max_length=120)]
-FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
 Text = Line
-Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-SmallCount = Annotated[int, Field(ge=0, lt=100_000)]
 Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
 Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
 Choices = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=MAX_CHOICES)]
 Rate = Number | Literal["Infinity", "inf"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class HandoffSubject:
-    """Which change was measured, where, and by which run. `pull_request` is 0 for a run that belongs to none."""
-
-    repository: Repository
-    pull_request: SmallCount
-    head_sha: Sha
-    run_id: Annotated[int, Field(ge=0, lt=2**53)]
-    run_attempt: SmallCount
-    hardware: Label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -23,7 +23,6 @@ from perfgate.github.handoff.handoff import (
     AnswerEntry,
     ArmFacts,
     Handoff,
-    HandoffSubject,
     ReplyEntry,
     TextEntry,
     TraceEntry,
@@ -35,6 +34,7 @@ from perfgate.github.handoff.handoff import (
 )
 from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.github.handoff.profiles import pack_profile, unpack_profile
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers

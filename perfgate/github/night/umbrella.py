@@ -13,8 +13,9 @@ from pydantic.dataclasses import dataclass
 from perfgate.errors import GitHubError, GitHubUnavailableError, InputError
 from perfgate.github.client import GitHub
 from perfgate.github.comment.marks import is_own, read_mark, write_mark
-from perfgate.github.comment.publisher import CommentTarget
-from perfgate.github.handoff.handoff import Label, Sha, Text, Time, describe
+from perfgate.github.comment.target import CommentTarget
+from perfgate.github.handoff.handoff import Text, describe
+from perfgate.github.handoff.subject import Label, Sha, Time
 from perfgate.report.escape import markdown
 from perfgate.storage.schema import adapt
 

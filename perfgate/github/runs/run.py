@@ -9,9 +9,9 @@ from typing import Any
 
 from perfgate.errors import InputError, StaleError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget
+from perfgate.github.comment.target import CommentTarget
 from perfgate.github.events import find, find_branch, find_number, find_repository, find_sha
-from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.handoff.subject import HandoffSubject
 
 QUEUE = "gh-readonly-queue/"
 

@@ -15,7 +15,7 @@ from perfgate import __version__
 from perfgate.cli import main, program
 from perfgate.github.comment.sections import build_section, render
 from perfgate.github.comment.states import State
-from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.github.settings import load_settings
 from perfgate.machine.fingerprint import read_build
 from tests.fakes.folders import add_profiles

@@ -1,0 +1,30 @@
+"""Which change was measured, where, and by which run; and the words of it that every job holds to the same rule."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from perfgate.scenario.schema import Name
+
+Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+Label = Name
+"""A machine or a scenario: one rule on either side of the border, or a scenario could be measured and never handed over."""
+FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+SmallCount = Annotated[int, Field(ge=0, lt=100_000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+class HandoffSubject:
+    """Which change was measured, where, and by which run. `pull_request` is 0 for a run that belongs to none."""
+
+    repository: Repository
+    pull_request: SmallCount
+    head_sha: Sha
+    run_id: Annotated[int, Field(ge=0, lt=2**53)]
+    run_attempt: SmallCount
+    hardware: Label
