@@ -14,7 +14,7 @@ from perfgate.cli.examples import add_examples
 class LazyGroup(click.Group):
     """A click group that imports a sub-command's module when it is called.
 
-    `places` says where each command lies, as `machine.runner_slot:arm` below this package; `above` is what is typed before its
+    `places` says where each command lies, as `machine.runner_arm:arm` below this package; `above` is what is typed before its
     name, for its examples.
     """
 

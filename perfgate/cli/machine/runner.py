@@ -7,7 +7,7 @@ import click
 from perfgate.cli.lazy_group import LazyGroup
 
 PARTS = {
-    "arm": "machine.runner_slot:arm",
+    "arm": "machine.runner_arm:arm",
     "cache": "machine.runner_cache:cache",
     "clean": "machine.runner_slot:clean",
     "doctor": "machine.runner_health:doctor",

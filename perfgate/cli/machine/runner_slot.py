@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
-from perfgate.bisection.locks import list_pins, read_pair
-from perfgate.bisection.packages import install_pins
-from perfgate.cli.output import FILE, add_format_option, print_json, print_result
+from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import GitHubError, InputError, PerfgateError, RunnerError
 from perfgate.github.registration import App, list_waiting, register
 from perfgate.runner.cleaning import clean_gpus
@@ -25,8 +21,6 @@ from perfgate.runner.slot import enlist as put
 from perfgate.runner.slot import find_slot, list_labels, require_fit
 from perfgate.runner.slot import prepare as make_ready
 from perfgate.runner.slot import run_once as become
-from perfgate.scenario.selection import read_table
-from perfgate.serving.engine.environments import build_arm
 
 
 @click.group()
@@ -107,34 +101,6 @@ def scrub(name: str, *, keeps_files: bool, style: str) -> int:
         raise RunnerError(f"still there after scrubbing: {', '.join(left[:10])}; keep this slot closed")
     said = {"ended_pids": ended, "deleted_entries": deleted, "closed": reason}
     print_result(style, said, f"{len(ended)} processes ended, {deleted} entries deleted")
-    return 0
-
-
-@click.command()
-@click.argument("source", type=FILE)
-@click.argument("target", type=FILE)
-@click.option("--engine", metavar="PYTHON", help="Python with the engine (default: the settings' engine, else this one).")
-@click.option(
-    "--trees", type=FILE, nargs=2, metavar="OWN OTHER", help="Install packages that OWN pins in another version than OTHER."
-)
-@add_format_option
-def arm(source: Path, target: Path, engine: str | None, trees: tuple[Path, Path] | None, style: str) -> int:
-    """Build an environment at TARGET that runs the package in SOURCE over the machine's engine.
-
-    With --trees (working trees of this arm and the other): packages that the two pin in different versions are installed in
-    the version of this arm, unless the engine's environment has it.
-    """
-    if engine is None:
-        try:
-            configured = load_runner().engine
-        except InputError:
-            configured = None
-        engine = str(configured or sys.executable)
-    locks = read_pair(*trees, read_table().pins) if trees else None
-    python = build_arm(source, target, Path(engine))
-    installed = install_pins(python, list_pins(*locks)) if locks else ()
-    packages = [f"{pin.name} {pin.version}" for pin in installed]
-    print_result(style, {"python": python, "packages": packages}, python, *packages)
     return 0
 
 
