@@ -22,7 +22,8 @@ from perfgate.core import Judgement, Verdict
 from perfgate.gate.case import load_case
 from perfgate.gate.reports import build_report
 from perfgate.report.render import render_text
-from perfgate.results.frame import frame_of_sessions
+from perfgate.results.frame import build_frame
+from perfgate.results.rows import rows_of_sessions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Result:
     @cached_property
     def windows(self) -> DataFrame:
         """One row for each window and number, with its arm, block, start, role, metric, unit and value."""
-        return frame_of_sessions([self.case.session])
+        return build_frame(rows_of_sessions([self.case.session]))
 
     def __str__(self) -> str:
         """The verdict as `perfgate check` prints it."""

@@ -400,7 +400,11 @@ print(sorted({HEAVY!r} & sys.modules.keys()))
 
 
 # What runs on every event, or around every job, loads nothing of what judges.
-SPARED = [("ci.planning", {"numpy", "jinja2", "perfgate.check"})]
+SPARED = [
+    ("ci.planning", {"numpy", "jinja2", "perfgate.check"}),
+    ("machine.runner_slot", {"numpy", "perfgate.evidence"}),
+    ("measuring.matrix", {"pandas"}),
+]
 
 
 @pytest.mark.parametrize(("command", "spared"), SPARED)

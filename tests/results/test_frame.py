@@ -9,7 +9,8 @@ import pytest
 from perfgate.core import Arm, Fingerprint, Remark, RemarkKind, Role, Run, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
-from perfgate.results.frame import COLUMNS, dump_csv, dump_parquet, frame_of_runs, frame_of_sessions
+from perfgate.results.frame import build_frame, dump_parquet
+from perfgate.results.rows import COLUMNS, dump_csv, rows_of_runs, rows_of_sessions
 
 
 def make_run(source="run.jsonl", **changes):
@@ -50,9 +51,9 @@ def make_session():
     )
 
 
-def test_frame_of_runs__one_row_a_number():
+def test_rows_of_runs__one_row_a_number():
     problems = tuple(Remark(kind=kind) for kind in (RemarkKind.CANCELLED, RemarkKind.NO_DURATION))
-    frame = frame_of_runs([make_run(), make_run("other.jsonl", problems=problems)])
+    frame = build_frame(rows_of_runs([make_run(), make_run("other.jsonl", problems=problems)]))
 
     assert list(frame.columns) == list(COLUMNS)
     assert frame["metric"].tolist() == ["output_tok_per_s", "p99_itl_ms"] * 2
@@ -63,14 +64,14 @@ def test_frame_of_runs__one_row_a_number():
     assert frame["requested"].isna().all()
 
 
-def test_frame_of_runs__none_at_all():
-    frame = frame_of_runs([])
+def test_rows_of_runs__none_at_all():
+    frame = build_frame(rows_of_runs([]))
 
     assert (len(frame), list(frame.columns)) == (0, list(COLUMNS))
 
 
-def test_frame_of_sessions__windows_have_their_place():
-    frame = frame_of_sessions([make_session()])
+def test_rows_of_sessions__windows_have_their_place():
+    frame = build_frame(rows_of_sessions([make_session()]))
     row = frame[(frame.arm == "candidate") & (frame.metric == "p99_itl_ms")].iloc[0]
 
     assert (row["session"], row["scenario"], row["start"], row["role"], row["begun_s"]) == (
@@ -84,16 +85,16 @@ def test_frame_of_sessions__windows_have_their_place():
     assert frame[frame.arm == "base"]["hardware"].unique().tolist() == ["h200"]
 
 
-def test_frame_of_sessions__telemetry_is_of_another_kind():
-    frame = frame_of_sessions([make_session()])
+def test_rows_of_sessions__telemetry_is_of_another_kind():
+    frame = build_frame(rows_of_sessions([make_session()]))
     telemetry = frame[frame.kind == "telemetry"]
 
     assert telemetry["metric"].tolist() == ["sm_clock_mhz"] * 2
     assert telemetry["unit"].tolist() == ["MHz"] * 2
 
 
-def test_frame_of_sessions__wide_again():
-    frame = frame_of_sessions([make_session()])
+def test_rows_of_sessions__wide_again():
+    frame = build_frame(rows_of_sessions([make_session()]))
 
     wide = frame[frame.kind == "metric"].pivot_table(
         index=["session", "arm", "block", "start", "index"], columns="metric", values="value"
@@ -104,14 +105,14 @@ def test_frame_of_sessions__wide_again():
 
 
 def test_dump_csv__reads_back():
-    content = dump_csv(frame_of_runs([make_run()]))
+    content = dump_csv(rows_of_runs([make_run()]))
 
     assert pd.read_csv(BytesIO(content))["value"].tolist() == [1000.0, 12.5]
 
 
 def test_dump_parquet__reads_back_with_types():
     pytest.importorskip("pyarrow", reason="pyarrow comes with the extras history and test")
-    content = dump_parquet(frame_of_runs([make_run()]))
+    content = dump_parquet(build_frame(rows_of_runs([make_run()])))
 
     assert pd.read_parquet(BytesIO(content))["value"].tolist() == [1000.0, 12.5]
     assert str(pd.read_parquet(BytesIO(content))["completed"].dtype) == "Int64"
@@ -121,4 +122,4 @@ def test_dump_parquet__without_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
     with pytest.raises(InputError, match=r"Parquet needs pyarrow; pip install pyarrow, or use CSV"):
-        dump_parquet(frame_of_runs([make_run()]))
+        dump_parquet(build_frame(rows_of_runs([make_run()])))

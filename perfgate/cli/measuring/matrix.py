@@ -11,8 +11,8 @@ from perfgate.core import Arm
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
-from perfgate.results.frame import dump_csv, frame_of_cells
 from perfgate.results.matrix import load_matrix, require_matrix
+from perfgate.results.rows import dump_csv, rows_of_cells
 from perfgate.scenario.catalog import find_matrix, read_matrix_text
 from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.matrix_run import MatrixRequest, measure_matrix
@@ -59,7 +59,7 @@ def command(
     table, remarks = tabulate_cells(cells), list(remark(cells, matrix.rounds))
     write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
     windows = [(cell.server, cell.load, window) for cell in cells for window in cell.windows]
-    write_file(dump_csv(frame_of_cells(windows, str(out))), out / "table.csv")
+    write_file(dump_csv(rows_of_cells(windows, str(out))), out / "table.csv")
     if style == "text":
         print_table(table)
     print_result(style, {"cells": [describe_cell(cell) for cell in cells], "remarks": remarks}, *remarks)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 import orjson
-from pandas import DataFrame
 
 from perfgate.cli.output import FILE, write_file
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
 from perfgate.report.openmetrics import ExportedSession, format_openmetrics, read_begun
-from perfgate.results.frame import dump_csv, dump_parquet, frame_of_runs, frame_of_sessions
+from perfgate.results.frame import build_frame, dump_parquet
 from perfgate.results.machine_samples import read_machine_samples
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
+from perfgate.results.rows import Row, dump_csv, rows_of_runs, rows_of_sessions
 
 
 @click.command(name="export")
@@ -66,11 +67,15 @@ def command(
 
 
 def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | None) -> None:
-    frame = _read_frame(sources)
-    for path, dump in ((csv, dump_csv), (parquet, dump_parquet)):
+    rows = list(_read_rows(sources))
+    for path, dump in ((csv, dump_csv), (parquet, _dump_parquet)):
         if path is not None:
-            write_file(dump(frame), path)
-            click.echo(f"{path}: {len(frame)} rows", err=True)
+            write_file(dump(rows), path)
+            click.echo(f"{path}: {len(rows)} rows", err=True)
+
+
+def _dump_parquet(rows: Iterable[Row]) -> bytes:
+    return dump_parquet(build_frame(rows))
 
 
 def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
@@ -111,10 +116,10 @@ def _write_expert_use(sources: tuple[Path, ...], path: Path) -> None:
     click.echo(f"{path}: {len(lines)} arms", err=True)
 
 
-def _read_frame(sources: tuple[Path, ...]) -> DataFrame:
+def _read_rows(sources: tuple[Path, ...]) -> Iterator[Row]:
     folders = [source for source in sources if source.is_dir()]
     if folders and len(folders) != len(sources):
         raise InputError("result folders and files do not mix in one table; export them one after the other")
     if folders:
-        return frame_of_sessions(load_results(folder)[1] for folder in folders)
-    return frame_of_runs(run for source in sources for run in read_runs(source))
+        return rows_of_sessions(load_results(folder)[1] for folder in folders)
+    return rows_of_runs(run for source in sources for run in read_runs(source))
