@@ -71,6 +71,7 @@ def use_fake_processes(monkeypatch, tmp_path):
         monkeypatch.setattr(f"perfgate.serving.{module}.require_engine", lambda *_: None)
     # A fake is ready at once, and the packages beside it stay what they are.
     monkeypatch.setattr("perfgate.serving.engine.server.POLL_S", 0.02)
+    monkeypatch.setattr("perfgate.serving.experts.expert_probe.HOLD_S", 0.01)
     monkeypatch.setattr("perfgate.machine.fingerprint.read_software", remember_software)
 
 

@@ -14,6 +14,7 @@ from perfgate.cli import main
 from perfgate.engines import table as engines
 from perfgate.serving import measure
 from perfgate.serving.engine import server
+from perfgate.serving.experts import expert_probe
 from tests.fakes.engine.in_process import THREADED
 from tests.fakes.requests import build_fake_engine
 
@@ -23,6 +24,7 @@ if "FAKE_PORT" in os.environ:
     server.find_free_port = lambda: int(os.environ["FAKE_PORT"])
 if "FAKE_PROCESSES" not in os.environ:
     server.POLL_S = 0.02
+    expert_probe.HOLD_S = 0.01
     for name, part in THREADED.items():
         place, _, last = name.rpartition(".")
         setattr(pkgutil.resolve_name(place), last, part)

@@ -19,7 +19,6 @@ from tests.fakes.requests import KeptProgress, build_request, list_problems, use
 @pytest.fixture(autouse=True)
 def fake_engine(monkeypatch, tmp_path):
     use_fake_engine(monkeypatch, tmp_path)
-    monkeypatch.setattr("perfgate.serving.experts.expert_probe.HOLD_S", 0.01)
 
 
 def run(folder, base=None, candidate="mixture", looks=(1,)):
