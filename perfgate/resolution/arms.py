@@ -41,14 +41,20 @@ def find_source(given: str, python: str, *, option: str, triton: str = "") -> So
     """
     if triton and not re.fullmatch(r"\d+\.\d+\.\d+", triton):
         raise InputError(f"{option}-triton {triton}: is no version such as 3.8.0")
+    python = _locate(python)
     if _RELEASE.fullmatch(given):
         return Source(name=f"sglang {given}", python=python, folder=fetch_release(given, python), triton=triton)
     path = Path(given)
     if path.is_dir():
         return _find_tree(path.resolve(), python, option, triton)
     if path.is_file() or shutil.which(given):
-        return Source(name=given, python=given, triton=triton)
+        return Source(name=given, python=_locate(given), triton=triton)
     raise InputError(f"{option} {given}: is no release of SGLang, no folder with one and no Python; give one of these")
+
+
+def _locate(python: str) -> str:
+    """The same file from any folder, since an arm may run in one of its own; a link stays one, for it is its environment's."""
+    return str(Path(python).absolute()) if Path(python).is_file() else python
 
 
 def _find_tree(folder: Path, python: str, option: str, triton: str) -> Source:

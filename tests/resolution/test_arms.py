@@ -43,6 +43,16 @@ def test_find_source__a_python():
     assert find(sys.executable).folder is None
 
 
+def test_find_source__a_python_in_this_folder(tmp_path, monkeypatch):
+    """An arm that is driven runs in a folder of its own, where a relative path names nothing."""
+    make_tree(tmp_path / "tree")
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+
+    assert find("./python").python == str(tmp_path / "python")
+    assert find_source("tree", "./python", option="--base").python == str(tmp_path / "python")
+
+
 @pytest.mark.parametrize("given", ["0.5", "0.5.x", "nowhere", ""])
 def test_find_source__what_is_none_of_these(given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
