@@ -75,7 +75,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Coverage watches no test that counts no line by itself."""
+    """Coverage does not watch what `tests/tiers.py` spares it, nor tests that draw their examples."""
     is_watched = UNTRACED.isdisjoint(item.path.parts) and not item.get_closest_marker("hypothesis")
     tracer = None if is_watched else Coverage.current()
     if tracer is None:

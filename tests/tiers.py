@@ -38,7 +38,7 @@ UNTRACED = frozenset({"documents", "faults", "fuzz", "measurements", "workflows"
 """Folders and files whose tests coverage does not watch, as it watches no test that draws its examples.
 
 They replay recorded sessions, run the rim for real or repeat the same lines for minutes. Watched, they take two or three times
-as long, and count no line that other tests do not.
+as long, and reach a thousandth of all lines that other tests do not.
 """
 
 SESSION_FILES = frozenset(

@@ -217,9 +217,10 @@ def _read_duration(record: Record, source: str, completed: int) -> float | None:
         except (ValueError, TypeError):
             raise EvidenceError(f"{source}: start_time, end_time: expected two moments as ISO 8601 writes them") from None
         return as_number(took.total_seconds(), source, "end_time")
+    if (told := _find(record, source, "benchmark_duration", "avg")) is not None:
+        return told
     rate = _find(record, source, "request_throughput", "avg")
-    told = _find(record, source, "benchmark_duration", "avg")
-    return as_number(completed / rate, source, "count over request_throughput") if told is None and rate else told
+    return as_number(completed / rate, source, "count over request_throughput") if rate else None
 
 
 def _describe_aiperf(record: Record) -> dict[str, str | int | float]:
