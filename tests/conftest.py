@@ -18,12 +18,12 @@ from tests.tiers import ALL, FOLDERS, QUICK, REST, UNTRACED, find_marks, is_quic
 
 MAX_NAME = 120
 
-# How long an example takes says how busy the machine is, not whether the property holds.
-settings.register_profile("any machine", deadline=None)
-# `make mutants` asks only whether a test fails, and must get the same answer each time.
-settings.register_profile(
-    "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate), print_blob=False
-)
+# How long an example takes says how busy the machine is, not whether the property holds. One tree gets one answer, so examples
+# are the same in each run; `--hypothesis-profile search` draws others, and more.
+settings.register_profile("any machine", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=3000)
+# `make mutants` asks only whether a test fails.
+settings.register_profile("mutants", settings.get_profile("any machine"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("any machine")
 
 

@@ -42,7 +42,7 @@ def markdown(text: str) -> str:
     line = re.sub(r"\$(?=\S)|:(?=[a-z0-9_+-]+:)", lambda match: match[0] + _ZERO_WIDTH, line)
     line = re.sub(r"://|(?i:(?<=www)\.)", lambda match: match[0][0] + _ZERO_WIDTH + match[0][1:], line)
     # A value may open a list item, where these would start a list, a heading or a rule of their own.
-    return re.sub(r"^(\d*)(?=[-+=#.)](?:\s|$)|[-=]{2})", r"\1\\", line)
+    return re.sub(r"^(\d*)(?=(?:[-+=.)]|#{1,6})(?:\s|$)|[-=]{2})", r"\1\\", line)
 
 
 def code(text: str) -> Safe:

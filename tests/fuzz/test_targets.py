@@ -27,7 +27,7 @@ def test_probe__sound_content_is_read(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_probe__damaged_content_is_read_or_refused_in_one_line(name, seed, tmp_path_factory):
     draw = Random(seed)  # noqa: S311 - a seed is the point
@@ -39,7 +39,7 @@ def test_probe__damaged_content_is_read_or_refused_in_one_line(name, seed, tmp_p
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(content=st.binary(max_size=200))
 def test_probe__noise_is_refused_in_one_line(name, content, tmp_path_factory):
     refusal = probe(BY_NAME[name], content, tmp_path_factory.getbasetemp() / "fuzz" / name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.core import Remark, RemarkKind, Run
@@ -417,7 +417,6 @@ def assert_readable(path):
         assert all(np.isfinite(value) and value > 0 for value in run.values.values())
 
 
-@settings(deadline=None)
 @given(content=st.binary(max_size=400))
 def test_read_runs__any_bytes(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("fuzz") / "file"
@@ -434,7 +433,6 @@ JSON_VALUES = st.recursive(
 FIELDS = sorted((make_record() | make_details()).keys())
 
 
-@settings(deadline=None)
 @given(field=st.sampled_from([*FIELDS, "num_prompts", "accept_length"]), value=JSON_VALUES, has_details=st.booleans())
 def test_read_runs__any_value_in_any_field(tmp_path_factory, field, value, has_details):
     record = make_record() | (make_details() if has_details else {}) | {field: value}
@@ -444,7 +442,6 @@ def test_read_runs__any_value_in_any_field(tmp_path_factory, field, value, has_d
     assert_readable(path)
 
 
-@settings(deadline=None)
 @given(cut=st.integers(min_value=0, max_value=2000), flip=st.integers(min_value=0, max_value=2000), byte=st.integers(0, 255))
 def test_read_runs__any_byte_changed_and_any_cut(tmp_path_factory, cut, flip, byte):
     content = bytearray(json.dumps(make_record() | make_details()).encode())

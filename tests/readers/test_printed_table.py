@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.core import Remark, RemarkKind
@@ -143,7 +143,6 @@ def test_has_table__other_text():
     assert has_table(make_table())
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(
         st.sampled_from(

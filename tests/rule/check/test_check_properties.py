@@ -38,7 +38,7 @@ def _slow(factors):
 
 
 @given(sessions, baselines, st.randoms())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_judge__the_order_of_windows_in_a_file_means_nothing(session, baseline, shuffler):
     windows = list(session.windows)
     shuffler.shuffle(windows)
@@ -49,7 +49,7 @@ def test_judge__the_order_of_windows_in_a_file_means_nothing(session, baseline, 
 
 
 @given(sessions, baselines, st.lists(st.floats(1, 1.3), min_size=len(LEVELS), max_size=len(LEVELS)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_judge__a_slower_candidate_is_never_better_off(session, baseline, factors):
     before = judge(session, SCENARIO, baseline)
 
@@ -59,7 +59,7 @@ def test_judge__a_slower_candidate_is_never_better_off(session, baseline, factor
 
 
 @given(sessions, st.lists(st.floats(1, 1.3), min_size=len(LEVELS), max_size=len(LEVELS)), st.floats(-0.05, 0.05))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_judge__a_slower_candidate_alone_is_never_better_off(session, factors, worse):
     windows = tuple(window for window in session.windows if window.block == 1 and window.arm is Arm.CANDIDATE)
     fingerprints = {Arm.CANDIDATE: session.fingerprints[Arm.CANDIDATE]}
@@ -74,7 +74,7 @@ def test_judge__a_slower_candidate_alone_is_never_better_off(session, factors, w
 
 
 @given(sessions, st.lists(st.floats(0.001, 1000), min_size=len(LEVELS), max_size=len(LEVELS)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_judge__units_mean_nothing(session, scales):
     factors = dict(zip(LEVELS, scales, strict=True))
     windows = tuple(
@@ -92,7 +92,7 @@ def test_judge__units_mean_nothing(session, scales):
 
 
 @given(sessions, baselines, st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_judge__what_was_measured_after_a_decision_changes_nothing(session, baseline, more):
     before = judge(session, SCENARIO, baseline)
     if before.outcome is Outcome.INCONCLUSIVE:
@@ -105,7 +105,7 @@ def test_judge__what_was_measured_after_a_decision_changes_nothing(session, base
 
 
 @given(sessions, baselines, st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_judge__more_of_the_same_evidence_never_turns_pass_into_regression(session, baseline, times):
     before = judge(session, SCENARIO, baseline)
     longer = session
@@ -139,7 +139,7 @@ def _append_blocks(session, more):
 
 
 @given(sessions, baselines, st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_judge__broken_evidence_is_void(session, baseline, data):
     position = data.draw(st.integers(0, len(session.windows) - 1))
     window = session.windows[position]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.core import Arm, Outcome, Remark, RemarkKind, Run
@@ -110,7 +110,6 @@ def test_compare_runs__change_has_the_sense_of_the_metric():
         assert judgement.low < judgement.change < judgement.high
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_compare_runs__order_never_matters(data):
     base, candidate = make_arm("base", 1.0), make_arm("candidate", 1.02)
@@ -122,7 +121,6 @@ def test_compare_runs__order_never_matters(data):
     assert shuffled == straight
 
 
-@settings(deadline=None)
 @given(
     slower=st.floats(1.0, 1.2),
     factor=st.floats(0.8, 1.2),
@@ -138,7 +136,6 @@ def test_compare_runs__slower_candidate_is_never_judged_better(slower, factor, r
     assert SEVERITY.index(judge(factor * slower)) >= SEVERITY.index(judge(factor))
 
 
-@settings(deadline=None)
 @given(scale=st.sampled_from([1e-3, 0.5, 60.0, 1e6]), factor=st.floats(0.9, 1.1))
 def test_compare_runs__units_do_not_matter(scale, factor):
     def judge(unit):
