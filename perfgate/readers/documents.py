@@ -1,8 +1,8 @@
 """JSON documents of other load generators: one file, one document, told apart by their keys.
 
-`vllm bench serve` writes its result with line breaks where it is asked to, guidellm a list of benchmarks, aiperf and genai-perf
-one block of statistics a metric, SGLang's one-batch benchmarks a record for each size (as lines, or as a list in its nightly
-runs).
+`vllm bench sweep serve` writes each result with line breaks, and all of a setting as a list, guidellm a list of benchmarks,
+aiperf and genai-perf one block of statistics a metric, SGLang's one-batch benchmarks a record for each size (as lines, or as a
+list in its nightly runs).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_document(content: bytes) -> bool:
     """Whether a file is one JSON document of a known kind, and no line of its own is one."""
     head = content.lstrip()[:1]
     if head == b"[":
-        return b'"batch_size"' in content
+        return b'"batch_size"' in content or b'"completed"' in content
     if head != b"{":
         return False
     first = content.lstrip().split(b"\n", 1)[0]
@@ -75,7 +75,9 @@ def parse_document(content: bytes, source: str, read_other: Callable[[Record, st
     records = list(_list_records(content, source))
     if not records:
         raise EvidenceError(f"{source}: holds no result; give what the load generator wrote")
-    return tuple(run for number, record in enumerate(records, 1) for run in _read(record, source, number, read_other))
+    is_only = len(records) == 1
+    named = ((record, source if is_only else f"{source}:{number}") for number, record in enumerate(records, 1))
+    return tuple(run for record, name in named for run in _read(record, name, read_other))
 
 
 def _list_records(content: bytes, source: str) -> Iterator[Record]:
@@ -105,7 +107,7 @@ def _is_json(content: bytes) -> bool:
     return True
 
 
-def _read(record: Record, source: str, number: int, read_other: Callable[[Record, str], Run]) -> Iterator[Run]:
+def _read(record: Record, source: str, read_other: Callable[[Record, str], Run]) -> Iterator[Run]:
     if "benchmarks" in record:
         benchmarks = record["benchmarks"]
         if not isinstance(benchmarks, list) or not benchmarks:
@@ -116,7 +118,7 @@ def _read(record: Record, source: str, number: int, read_other: Callable[[Record
     elif isinstance(record.get("request_latency"), dict):
         yield _read_aiperf(record, source)
     elif all(name in record for name in ONE_BATCH):
-        yield _read_one_batch(record, f"{source}:{number}")
+        yield _read_one_batch(record, source)
     elif "completed" in record or "request_throughput" in record:
         yield read_other(record, source)
     else:

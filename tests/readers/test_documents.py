@@ -6,8 +6,8 @@ against a server that streams a token every 2 ms (the first with one request ref
 12 --concurrency 2), bench_one_batch.jsonl, bench_one_batch_server.jsonl (its last line with --disable-ignore-eos) and
 sglang_nightly.json by SGLang's own benchmarks. The last is what the same run of bench_one_batch_server wrote for
 --pydantic-result-filename, as nightly runs call it; bench_one_batch draws words up to 10,000, so its model had 10,240 and dummy
-weights. What is not read was cut out of the files of guidellm, aiperf and genai-perf. AIPERF has the form of older releases,
-VLLM the fields that vLLM shares with bench_serving.
+weights; vllm_sweep.json by `vllm bench sweep serve --num-runs 2` of vLLM 0.32.0. What is not read was cut out of the files of
+guidellm, aiperf, genai-perf and vLLM. AIPERF has the form of older releases.
 """
 
 import json
@@ -20,23 +20,6 @@ from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_runs
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
-VLLM = {
-    "date": "20261101-101010",
-    "backend": "vllm",
-    "model_id": "openai/gpt-oss-20b",
-    "num_prompts": 32,
-    "request_rate": "inf",
-    "max_concurrency": 8,
-    "duration": 4.0,
-    "completed": 32,
-    "total_input_tokens": 4096,
-    "total_output_tokens": 2048,
-    "request_throughput": 8.0,
-    "output_throughput": 512.0,
-    "mean_ttft_ms": 30.5,
-    "median_itl_ms": 7.25,
-    "p99_itl_ms": 9.5,
-}
 AIPERF = {
     "schema_version": "1.4",
     "aiperf_version": "0.13.0",
@@ -51,6 +34,7 @@ AIPERF = {
     "was_cancelled": False,
     "input_config": {"loadgen": {"concurrency": 8}, "endpoint": {"model_names": ["gpt-oss-20b"]}},
 }
+VLLM = json.loads((RUNS / "vllm_sweep.json").read_text())
 GENAI_PERF = json.loads((RUNS / "genai_perf.json").read_text())
 NIGHTLY = json.loads((RUNS / "sglang_nightly.json").read_text())[0]
 
@@ -79,16 +63,27 @@ def test_read_runs__its_gaps_are_not_those_of_bench_serving():
 
 
 def test_read_runs__vllm_with_line_breaks(tmp_path):
-    (whole,) = read(tmp_path, VLLM)
-    (line,) = read(tmp_path, json.dumps(VLLM))
+    (whole,) = read(tmp_path, VLLM[0])
+    (line,) = read(tmp_path, json.dumps(VLLM[0]))
 
     assert whole.values == line.values
     assert whole.workload == line.workload
-    assert whole.values["median_itl_ms"] == 7.25
+    assert whole.values["median_itl_ms"] == pytest.approx(8.7075, abs=1e-4)
+    assert whole.values["mean_e2e_ms"] == pytest.approx(141.929, abs=1e-3)
+    assert (whole.requested, whole.completed, whole.output_tokens) == (12, 12, 144)
+    assert whole.problems == ()
+
+
+def test_read_runs__all_runs_of_a_sweep_of_vllm():
+    first, second = read_runs(RUNS / "vllm_sweep.json")
+
+    assert (Path(first.source).name, Path(second.source).name) == ("vllm_sweep.json:1", "vllm_sweep.json:2")
+    assert first.workload == second.workload
+    assert second.values["output_tok_per_s"] == pytest.approx(131.48, abs=0.01)
 
 
 def test_read_runs__vllm_with_a_bare_infinity(tmp_path):
-    (run,) = read(tmp_path, json.dumps(VLLM | {"request_rate": float("inf")}, indent=2))
+    (run,) = read(tmp_path, json.dumps(VLLM[0] | {"request_rate": float("inf")}, indent=2))
 
     assert run.workload["request_rate"] == "inf"
 
