@@ -16,6 +16,7 @@ from perfgate.verdict.cells import CellResult
 
 SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms", "mean_e2e_ms")
 SPREAD = "output_tok_per_s"
+AHEAD, NOT_APART = "ahead", "not apart"
 
 
 def tabulate_cells(cells: Sequence[CellResult]) -> Table:
@@ -54,10 +55,11 @@ def _compare(cells: Sequence[CellResult]) -> tuple[str, ...] | None:
     if len(found) < 2:
         return None
     (first, best), (second, other) = found[:2]
-    spreads = [measure_rounds(cell) for cell in (best, other)]
-    known = [spread for spread in spreads if spread is not None]
+    spreads = {cell.server: measure_rounds(cell) for cell in (best, other)}
+    known = [spread for spread in spreads.values() if spread is not None]
+    once = [server for server, spread in spreads.items() if spread is None]
     ahead = first / second - 1
-    words = "not known: one start each" if len(known) < 2 else "ahead" if ahead > max(known) else "not apart"
+    words = f"not known: one start of {' and '.join(once)}" if once else AHEAD if ahead > max(known) else NOT_APART
     shown = format_percent(max(known)) if known else wording.MISSING
     return (best.load, best.server, wording.value(SPREAD, first, has_unit=False), format_percent(ahead), shown, words)
 
@@ -81,7 +83,7 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     yield from (f"answers of {plain(server)} held against {plain(first)}: {plain(text)}" for server, text in told.items())
     if rounds == 1:
         yield "one start of each server: two starts may differ as much as two servers; measure more rounds"
-    yield "levels without a verdict: a difference smaller than that between starts means nothing; `perfgate ab` judges a change"
+    yield "levels without a verdict: a difference smaller than that between starts means nothing; perfgate ab judges a change"
 
 
 def describe_cell(cell: CellResult) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from perfgate.metrics import METRICS
-from perfgate.report.cells import SPREAD, remark, tabulate_best, tabulate_cells
+from perfgate.report.cells import AHEAD, NOT_APART, SPREAD, remark, tabulate_best, tabulate_cells
 from perfgate.report.chart.curves import draw_servers
 from perfgate.report.chart.svg import (
     OUTLINES,
@@ -74,15 +74,15 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         reasons_title="Remarks",
         reasons=tuple(remark(cells, matrix.rounds)),
         sections=drop_empty(sections),
-        foot="A difference smaller than that between starts means nothing; `perfgate ab` judges a change.",
+        foot="A difference smaller than that between starts means nothing; perfgate ab judges a change.",
     )
 
 
 def _name_best(best: Table) -> Iterator[str]:
     """A line for each load: which server is the best, and whether it is ahead by more than starts lie apart."""
     for load, server, level, ahead, apart, words in best.rows:
-        found = f"ahead of the next by {ahead}" if words == "ahead" else f"{words}, {ahead} before the next"
-        yield f"{load}: {server}, {level} {METRICS[SPREAD].unit}, {found}; starts lie {apart} apart."
+        starts = {AHEAD: f"starts lie {apart} apart", NOT_APART: f"{NOT_APART}, for starts lie {apart} apart"}
+        yield f"{load}: {server}, {level} {METRICS[SPREAD].unit}, {ahead} ahead of the next; {starts.get(words, words)}."
 
 
 def _describe_levels(cells: Sequence[CellResult], best: Table) -> Iterator[PagePart]:
