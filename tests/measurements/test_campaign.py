@@ -1,14 +1,17 @@
 """benchmarks/h200/campaign: what a call begins, where it stops, what travels; the recorder's figures; what is packed."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import fields
 from importlib.util import find_spec
 from math import log
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +28,7 @@ from benchmarks.h200.campaign.campaign import (
 )
 from perfgate.cli import program
 from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.matrix import Matrix
 from perfgate.serving.engine.arms import build_injection_environment
 
 HERE = Path(campaign.__file__).parent
@@ -187,6 +191,31 @@ def test_run__session_that_was_cut_off_before_its_first_block_goes_on(place):
     assert not folder.with_name("aa-void-1").exists()
 
 
+@pytest.mark.parametrize(("before", "is_stopped"), [(["cell_ended"], False), (["cell_failed"], False), ([], True)])
+def test_watch__matrix_is_stopped_between_cells_and_ends_by_itself_after_the_last(place, monkeypatch, before, is_stopped):
+    row = make_row(command=("matrix", "a.toml"))
+    folder = place.find_folder(row)
+    folder.mkdir()
+    (folder / "matrix.toml").write_text("rounds = 1\n[servers.one]\n[loads.many]\n[loads.few]\n")
+    (folder / "events.jsonl").write_text("".join(f'{{"event": "{event}"}}\n' for event in before))
+    polls = iter([None, 0])
+
+    def end_cell():
+        with (folder / "events.jsonl").open("a") as events:
+            events.write('{"event": "cell_ended"}\n')
+        return next(polls)
+
+    monkeypatch.setattr(campaign, "POLL_S", 0.0)
+    monkeypatch.setattr(campaign, "stop", lambda *_, **__: None)
+    monkeypatch.setattr(Campaign, "left_s", property(lambda _: 0.0))
+
+    assert make_call(place).watch(SimpleNamespace(poll=end_cell), row, folder) is is_stopped
+
+
+def test_rounds__as_perfgate_takes_them():
+    assert {entry.name: entry.default for entry in fields(Matrix)}["rounds"] == campaign.ROUNDS
+
+
 def test_count_blocks__cells_of_a_matrix(tmp_path):
     (tmp_path / "events.jsonl").write_text('{"event": "cell_ended"}\n{"event": "cell_ended"}\n{"event": "matrix_ended"}\n')
 
@@ -260,17 +289,25 @@ def list_names(archive):
         return set(tar.getnames())
 
 
-def test_bring_back__what_is_new_in_archives_that_may_travel(place, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    out.mkdir()
-    for name, text in (("one", "1" * 5000), ("two", "2")):
-        (place.home / "results" / name).mkdir()
-        (place.home / "results" / name / "events.jsonl").write_text(text)
+def keep_result(place, name, content):
+    (place.home / "results" / name).mkdir()
+    (place.home / "results" / name / "events.jsonl").write_bytes(content)
+
+
+@pytest.fixture
+def out(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def test_bring_back__what_is_new_and_nothing_twice(place, out):
+    keep_result(place, "one", b"1" * 5000)
+    keep_result(place, "two", b"2")
     call = make_call(place)
     call.say("begun")
     campaign.bring_back(call, out)
     first = {path.name for path in out.iterdir()}
-    inside = {name for path in out.glob("*.tar.xz") for name in list_names(path)}
+    inside = list_names(out / campaign.RESULTS)
     for path in out.iterdir():
         path.unlink()
     (place.home / "results" / "two" / "more").write_text("3")
@@ -278,15 +315,38 @@ def test_bring_back__what_is_new_in_archives_that_may_travel(place, tmp_path, mo
     (place.home / "caches" / "base" / "kernel").write_text("cubin")
     campaign.bring_back(call, out)
 
-    assert first == {"results-1.tar.xz", "results-2.tar.xz", campaign.STATE, campaign.LOG}
+    assert first == {campaign.RESULTS, campaign.STATE, campaign.LOG}
     assert inside == {"one", "one/events.jsonl", "two", "two/events.jsonl"}
-    assert list_names(out / "results-1.tar.xz") == {"two", "two/events.jsonl", "two/more"}
+    assert list_names(out / campaign.RESULTS) == {"two", "two/events.jsonl", "two/more"}
     assert "caches/base/kernel" in list_names(out / campaign.CACHES)
-    monkeypatch.setattr(campaign, "MAX_FILE_BYTES", 10)
-    (place.home / "results" / "three").write_text("4")
+
+
+def test_bring_back__an_archive_above_the_limit_of_a_file_comes_in_pieces(place, out, tmp_path, monkeypatch):
+    keep_result(place, "matrix", os.urandom(4000))
+    monkeypatch.setattr(campaign, "MAX_FILE_BYTES", 1000)
+    call = make_call(place)
+    call.say("begun")
     campaign.bring_back(call, out)
-    assert "is too large to travel: three" in (place.home / campaign.LOG).read_text()
-    assert call.state["sent"].get("three") is None
+    pieces = sorted(out.glob(f"{campaign.RESULTS}*"))
+    joined = tmp_path / "joined"
+    joined.write_bytes(b"".join(piece.read_bytes() for piece in pieces))
+
+    assert [piece.name for piece in pieces] == [f"{campaign.RESULTS}.{number:02}" for number in range(5)]
+    assert max(piece.stat().st_size for piece in pieces) <= 1000
+    assert list_names(joined) == {"matrix", "matrix/events.jsonl"}
+    assert list(call.state["sent"]) == ["matrix"]
+
+
+def test_bring_back__what_needs_more_files_than_may_travel_stays_and_the_rest_does_not(place, out, monkeypatch):
+    keep_result(place, "large", os.urandom(9000))
+    keep_result(place, "small", b"2")
+    monkeypatch.setattr(campaign, "MAX_FILE_BYTES", 1000)
+    call = make_call(place)
+    campaign.bring_back(call, out)
+
+    assert list_names(out / campaign.RESULTS) == {"small", "small/events.jsonl"}
+    assert list(call.state["sent"]) == ["small"]
+    assert "large is too large to travel and stays here" in (place.home / campaign.LOG).read_text()
 
 
 @pytest.mark.parametrize("table", ["wanted.toml", "wanted-h100.toml", "wanted-cpu.toml"])

@@ -3,9 +3,9 @@
     python3 benchmarks/h200/campaign/campaign.py --seconds 590 --out "$OUT" --bundle sglang.tar.xz [--carried DIR]
 
 `wanted.toml` beside this lists measurements in the order of want. Each call unpacks SGLang once, goes on with what was cut off,
-ends a session between two blocks where the next block would outlast the call, and leaves in --out what is new: result folders,
-a state by which a call on another machine knows what is done, and compile caches. Only Python's own library is imported, since
-nothing else is sure to be there before the archive is unpacked.
+ends a session between two blocks where the next block would outlast the call, and leaves in --out what is new: result folders
+(`cat results.tar.xz* | tar -xJ`), a state by which a call on another machine knows what is done, and compile caches. Only
+Python's own library is imported, since nothing else is sure to be there before the archive is unpacked.
 
 On a machine with two GPUs, two campaigns measure side by side, each with its own GPU, half of the cores and every second row:
 
@@ -36,7 +36,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-STATE, LOG, CACHES = "state.json", "campaign.log", "caches.tar.xz"
+STATE, LOG, CACHES, RESULTS = "state.json", "campaign.log", "caches.tar.xz", "results.tar.xz"
 # Writes a model whose plain dummy weights collapse its router.
 DUMMY = "benchmarks/h200/serving/make_model.py"
 # What comes back of one call: 8 files of 16 MiB; the state, the log and the caches are three of them.
@@ -50,6 +50,8 @@ MAX_FAILED = 2
 """After so many failures in a row the machine's time is better given back."""
 LONGER = 1.1
 """A block may take so many times as long as the last one."""
+ROUNDS = 2
+"""Rounds of a matrix whose file names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +71,6 @@ class Wanted:
     module: str = ""
     blocks: int = 0
     gpus: int = 1
-
-    @property
-    def total(self) -> int:
-        """After how many blocks its session ends by itself; 0 where a look may end it earlier."""
-        return int(self.command[self.command.index("--blocks") + 1]) if "--blocks" in self.command else 0
 
     @property
     def scenario(self) -> str:
@@ -215,9 +212,8 @@ class Campaign:
                 is_cold = now == 1 and self.is_cold(wanted)
                 self.seen_s[wanted.name] = min(took_s, wanted.block_s / LONGER) if is_cold else took_s
                 self.say(f"{wanted.name}: block {now} took {took_s:.0f} s")
-                # A session that has all its blocks ends by itself within moments.
-                is_last = now == wanted.total
-                if not is_last and (0 < wanted.blocks <= now or self.left_s < self.guess(wanted, folder)):
+                # What has all its blocks, or cells, ends by itself within moments.
+                if not has_all(wanted, folder) and (0 < wanted.blocks <= now or self.left_s < self.guess(wanted, folder)):
                     stop(process, grace_s=STOP_S)
                     return True
             if self.left_s < 0:
@@ -253,14 +249,30 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+def count_events(folder: Path, *names: str) -> int:
+    """How many events of these names a journal has."""
+    return sum(event.get("event") in names for event in read_events(folder))
+
+
 def count_blocks(folder: Path) -> int:
     """How many blocks of a session have ended, or cells of a matrix."""
-    return sum(event.get("event") in ("block_ended", "cell_ended") for event in read_events(folder))
+    return count_events(folder, "block_ended", "cell_ended")
+
+
+def has_all(wanted: Wanted, folder: Path) -> bool:
+    """Whether no block of a session is missing, or no cell of a matrix; never where a look may end it earlier."""
+    path = folder / "matrix.toml"
+    if path.exists():
+        matrix = tomllib.loads(path.read_text(encoding="utf-8"))
+        wants = len(matrix["servers"]) * len(matrix["loads"]) * matrix.get("rounds", ROUNDS)
+        return count_events(folder, "cell_ended", "cell_failed") == wants
+    words = wanted.command
+    return "--blocks" in words and count_blocks(folder) == int(words[words.index("--blocks") + 1])
 
 
 def has_ended(folder: Path) -> bool:
     """Whether a session is over, or a matrix: all its blocks are there, or it is void."""
-    return any(event.get("event") in ("session_ended", "matrix_ended") for event in read_events(folder))
+    return count_events(folder, "session_ended", "matrix_ended") > 0
 
 
 def is_void(folder: Path) -> bool:
@@ -352,18 +364,12 @@ def share_caches(place: Place) -> None:
 
 
 def bring_back(campaign: Campaign, out: Path) -> None:
-    """Leave in `out` what changed since the last call: results in archives that may travel, the state, the log, the caches."""
+    """Leave in `out` what changed since the last call: results in files that may travel, the state, the log, the caches."""
     place, sent = campaign.place, campaign.state["sent"]
     new = {path.name: measure_size(path) for path in sorted((place.home / "results").iterdir())}
     changed = [name for name, size in new.items() if sent.get(name) != size]
-    for number, names in enumerate(share_out(place.home / "results", changed), start=1):
-        archive = out / f"results-{number}.tar.xz"
-        pack(archive, place.home / "results", names)
-        if archive.stat().st_size > MAX_FILE_BYTES:
-            campaign.say(f"{archive.name} is too large to travel: {', '.join(names)} stay here")
-            archive.unlink()
-            continue
-        sent |= {name: new[name] for name in names}
+    changed.sort(key=lambda name: int(new[name].split()[1]))
+    sent |= {name: new[name] for name in pack_what_fits(campaign, out / RESULTS, changed)}
     campaign.save()
     pack_caches(campaign, out / CACHES)
     for name in (STATE, LOG):
@@ -376,16 +382,26 @@ def measure_size(path: Path) -> str:
     return f"{len(files)} {sum(file.stat().st_size for file in files)}"
 
 
-def share_out(results: Path, names: Sequence[str]) -> list[list[str]]:
-    """Result folders in as many groups of about one size as may travel."""
-    groups: list[list[str]] = [[] for _ in range(MAX_RESULT_FILES)]
-    sizes = [0] * MAX_RESULT_FILES
-    weight = {name: sum(file.stat().st_size for file in [results / name, *(results / name).rglob("*")]) for name in names}
-    for name in sorted(names, key=lambda name: -weight[name]):
-        least = sizes.index(min(sizes))
-        groups[least].append(name)
-        sizes[least] += weight[name]
-    return [group for group in groups if group]
+def pack_what_fits(campaign: Campaign, archive: Path, names: list[str]) -> list[str]:
+    """Pack results, which come by rising size, and return those that travel: the largest stay where all are too much."""
+    while names:
+        pack(archive, campaign.place.home / "results", names)
+        if archive.stat().st_size <= MAX_RESULT_FILES * MAX_FILE_BYTES:
+            cut(archive)
+            break
+        archive.unlink()
+        campaign.say(f"{names.pop()} is too large to travel and stays here")
+    return names
+
+
+def cut(archive: Path) -> None:
+    """Cut what is too large for one file into NAME.00, NAME.01, ..., which `cat` joins."""
+    if archive.stat().st_size <= MAX_FILE_BYTES:
+        return
+    with archive.open("rb") as file:
+        for number, piece in enumerate(iter(lambda: file.read(MAX_FILE_BYTES), b"")):
+            archive.with_name(f"{archive.name}.{number:02}").write_bytes(piece)
+    archive.unlink()
 
 
 def pack(archive: Path, folder: Path, names: Sequence[str]) -> None:
