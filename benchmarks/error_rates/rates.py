@@ -27,13 +27,15 @@ def tally(found: Sequence[Replayed], disjoint: Sequence[Replayed], blocks: int, 
     is charged that much; None where the replays are as long as a session may be.
     """
     metrics = sorted({name for one in found for name in one.alone})
+    subsets = np.array([[index for index, _ in one.pick] for one in found])
+    fails = np.array([is_regression(one) for one in found], dtype=float)
     minutes = [(whole_s if whole_s is not None and is_inconclusive(one) else one.took_s) / 60 for one in found]
     return {
         "replays": len(found),
         "disjoint": len(disjoint),
         "outcomes": dict(sorted(Counter(one.outcome.value for one in found).items())),
-        "regression": rate_with_bounds(found, disjoint, blocks, is_regression),
-        "inconclusive": rate_with_bounds(found, disjoint, blocks, is_inconclusive),
+        "regression": rate_with_bounds(found, disjoint, is_regression) | {"bootstrap": resample_blocks(subsets, fails, blocks)},
+        "inconclusive": count_rate(found, is_inconclusive),
         "blocks_used": round(mean(one.blocks for one in found), 3),
         "minutes": {
             "median": round(median(minutes), 3),
@@ -42,8 +44,8 @@ def tally(found: Sequence[Replayed], disjoint: Sequence[Replayed], blocks: int, 
         },
         "alone": {
             name: {
-                "regression": rate_with_bounds(found, disjoint, blocks, _alone(name, Outcome.REGRESSION)),
-                "inconclusive": rate_with_bounds(found, disjoint, blocks, _alone(name, Outcome.INCONCLUSIVE)),
+                "regression": rate_with_bounds(found, disjoint, _alone(name, Outcome.REGRESSION)),
+                "inconclusive": count_rate(found, _alone(name, Outcome.INCONCLUSIVE)),
             }
             for name in metrics
         },
@@ -64,21 +66,17 @@ def _alone(metric: str, outcome: Outcome) -> Callable[[Replayed], bool]:
     return lambda one: one.alone.get(metric) is outcome
 
 
-def rate_with_bounds(
-    found: Sequence[Replayed], disjoint: Sequence[Replayed], blocks: int, hit: Callable[[Replayed], bool]
-) -> Rate:
-    """The share of replays that `hit`, and three pairs of one-sided 95 % bounds.
+def rate_with_bounds(found: Sequence[Replayed], disjoint: Sequence[Replayed], hit: Callable[[Replayed], bool]) -> Rate:
+    """The share of replays that `hit`, and that of verdicts that share no block, each with one-sided 95 % bounds.
 
-    `lower95` and `upper95` take the replays for independent, which they are not; `disjoint` holds the exact bounds over
-    verdicts that share no block; `bootstrap` resamples blocks.
+    The bounds take verdicts for independent, which replays are not; those of `disjoint` are exact.
     """
-    hits = [hit(one) for one in found]
-    shown: Rate = as_rate(sum(hits), len(hits))
-    alone = [hit(one) for one in disjoint]
-    shown["disjoint"] = as_rate(sum(alone), len(alone)) if alone else None
-    subsets = np.array([[index for index, _ in one.pick] for one in found])
-    shown["bootstrap"] = resample_blocks(subsets, np.array(hits, dtype=float), blocks)
-    return shown
+    return count_rate(found, hit) | {"disjoint": count_rate(disjoint, hit) if disjoint else None}
+
+
+def count_rate(found: Sequence[Replayed], hit: Callable[[Replayed], bool]) -> Rate:
+    """The share of replays that `hit`."""
+    return as_rate(sum(map(hit, found)), len(found))
 
 
 def resample_blocks(

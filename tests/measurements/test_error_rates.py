@@ -378,7 +378,7 @@ def make_replayed(outcome, *indices):
 def test_rate_with_bounds__counts_disjoint_verdicts_apart():
     many = [make_replayed(Outcome.PASS, first, second) for first in range(5) for second in range(first + 1, 5)]
 
-    rate = rate_with_bounds(many, many[:2], 5, lambda one: one.outcome is Outcome.REGRESSION)
+    rate = rate_with_bounds(many, many[:2], lambda one: one.outcome is Outcome.REGRESSION)
 
     assert (rate["count"], rate["tries"], rate["disjoint"]["tries"]) == (0, 10, 2)
     assert rate["disjoint"]["upper95"] == pytest.approx(1 - 0.05**0.5, abs=1e-6)
