@@ -18,7 +18,7 @@ from perfgate.errors import InputError, PerfgateError
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "history"
 HOMES = {
-    "benchmarks/h100/serving": "b30ffd48d588c46436af497d175c7adacd344fc5",
+    "benchmarks/h100/serving": "2248953b0bca07d83bb4fa4933b06d5f6a5bc5bf",
     "benchmarks/h200/serving/routed": "36d5ff88342f48dfbc4b1608204d900646976c11",
 }
 """Folders of sessions, some of which have no room in the tree, with the commit that holds all of each."""
