@@ -43,6 +43,16 @@ def test_describe_exclusion__names_what_a_pass_excludes_over_its_looks():
     assert describe_exclusion(make_verdict(Outcome.INCONCLUSIVE, judgements), families) == ""
 
 
+def test_describe_exclusion__a_gain_excludes_any_loss():
+    judgements = (throughput(-0.01, excluded=0.05), p99(-0.2, excluded=-0.1))
+    families = list_families(judgements, is_closed_loop=True)
+
+    assert describe_exclusion(make_verdict(Outcome.PASS, judgements), families) == (
+        "Output throughput -4.8 %: beyond these a loss is excluded; any loss of P99 ITL is excluded, each with 95 % "
+        "confidence over all 3 looks."
+    )
+
+
 def test_measure_minutes__of_each_gpu_that_a_session_held():
     session = make_session(make_scenario(), timing=Timing(took_s=120.0, starting_s=0.0, warming_s=0.0, measuring_s=120.0))
     facts = {**FACTS, "gpus": "2", "link": "NV18"}

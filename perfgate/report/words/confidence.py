@@ -40,14 +40,16 @@ def describe_exclusion(verdict: Verdict, families: Iterable[Family]) -> str:
     """The largest loss of each gating metric that a PASS excludes, over all its looks; empty for another outcome."""
     if verdict.outcome not in (Outcome.PASS, Outcome.IMPROVED):
         return ""
-    found = [
-        f"{wording.title(family.judgement)} {bound}"
-        for family in families
-        if family.judgement.gating and (bound := wording.excluded(family.judgement))
-    ]
+    gating = [family.judgement for family in families if family.judgement.gating]
+    found = [(one, one.excluded) for one in gating if one.excluded is not None]
+    bounds = [f"{wording.title(one)} {wording.excluded(one)}" for one, bound in found if bound > 0]
+    gains = [wording.title(one) for one, bound in found if bound <= 0]
+    told = [f"{', '.join(bounds)}: beyond these a loss is excluded"] if bounds else []
+    told += [f"any loss of {', '.join(gains)} is excluded"] if gains else []
     looks = str(verdict.policy.get("looks", "")).count(",") + 1
     over = "" if looks == 1 else f" over all {looks} looks"
-    return f"{', '.join(found)}: beyond these a loss is excluded, each with 95 % confidence{over}." if found else ""
+    text = "; ".join(told)
+    return f"{text[0].upper()}{text[1:]}, each with 95 % confidence{over}." if text else ""
 
 
 def describe_spent(session: Session) -> str:

@@ -88,8 +88,8 @@ def found_from(judgement: Judgement) -> str:
 
 
 def excluded(judgement: Judgement) -> str:
-    """Write the loss that the evidence rules out over all looks; empty where it rules out none."""
-    return "" if judgement.excluded is None else loss(judgement.metric, judgement.excluded)
+    """Write the loss that the evidence rules out over all looks, 0 where it rules out any; empty where it rules out none."""
+    return "" if judgement.excluded is None else loss(judgement.metric, max(judgement.excluded, 0.0))
 
 
 def band(judgement: Judgement) -> str:
