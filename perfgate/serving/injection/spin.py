@@ -32,7 +32,7 @@ def spin(state: tl.tensor) -> None:
     tl.atomic_add(state + 2, now - begun)
 
 
-TRIALS = 200
+TRIALS, REPEATS = 200, 9
 
 
 class Spin:
@@ -95,6 +95,10 @@ class Spin:
                 self.enqueue()
         graph.replay()
         torch.cuda.synchronize()
+        # Another server on the machine that starts meanwhile makes some replays slower, and none faster.
+        return min(self._time_replay(graph) for _ in range(REPEATS))
+
+    def _time_replay(self, graph: torch.cuda.CUDAGraph) -> float:
         before = self._state.cpu()
         begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begun.record()
