@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from math import isfinite, log1p
 
 from perfgate.core import Judgement, Verdict
+from perfgate.report.chart.letters import measure_text
 from perfgate.report.chart.svg import (
     NARROW,
+    TICK_SIZE,
     Drawing,
     Figure,
     Scale,
@@ -127,7 +129,10 @@ def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawin
     lead = HERO_LINE if width <= NARROW else 0.0
     each = HERO_ROW + lead
     height = HERO_ABOVE + each * len(rows)
-    words = {"better": axis.low, "no change": 0.0, "margin": 1.0, "worse": axis.high}
+    words = {"better": axis.low, "no change": 0.0, "worse": axis.high}
+    if axis.place(1.0) - axis.place(0.0) > measure_text("no change margin", TICK_SIZE) / 2:
+        # A long gain on a narrow page leaves no room beside "no change"; the legend tells the dotted line, too.
+        words["margin"] = 1.0
     anchors = {"better": "start", "worse": "end"}
     shapes: list[SvgElement] = [
         write_label(axis.place(value), 16, word, "tick", anchors.get(word, "middle")) for word, value in words.items()

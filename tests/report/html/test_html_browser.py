@@ -62,7 +62,7 @@ MEASURED = {
 }
 PAGES = (*MAKERS, *MEASURED, "history")
 
-# What is drawn: signs with an area inside the picture that is shown, and letters that are not cut off at its edge.
+# What is drawn: signs with an area inside the picture that is shown, and letters that neither its edge nor others cut off.
 LOOK = """() => [...document.querySelectorAll('figure')].map(figure => {
   const shown = [...figure.querySelectorAll('svg.plot')].filter(plot => plot.getBoundingClientRect().width > 0);
   const field = shown[0].getBoundingClientRect();
@@ -76,6 +76,9 @@ LOOK = """() => [...document.querySelectorAll('figure')].map(figure => {
     smallest: Math.min(...[...shown[0].querySelectorAll('text')].map(one =>
       parseFloat(getComputedStyle(one).fontSize) * field.width / shown[0].viewBox.baseVal.width)),
     cut: boxes('text').filter(([, box]) => !holds(box)).map(([text]) => text),
+    over: boxes('text').flatMap(([text, box], place, all) => all.slice(place + 1).filter(([, other]) =>
+      Math.min(box.right, other.right) - Math.max(box.left, other.left) > 1
+        && Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top) > 3).map(([other]) => `${text} | ${other}`)),
   };
 })"""
 # By how many pixels the page, or a table of metrics in its card, is wider than its room.
@@ -215,7 +218,9 @@ def test_page__everything_is_drawn_and_fits(read, name, size):
     figures = page.evaluate(LOOK)
 
     assert figures
-    assert [figure for figure in figures if figure["pictures"] != 1 or figure["marks"] < 2 or figure["cut"]] == []
+    assert [
+        figure for figure in figures if figure["pictures"] != 1 or figure["marks"] < 2 or figure["cut"] or figure["over"]
+    ] == []
     assert min(figure["smallest"] for figure in figures) > 10
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
 

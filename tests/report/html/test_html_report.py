@@ -21,11 +21,13 @@ from perfgate.report.html.arms import group_arguments, tabulate_arguments, tabul
 from perfgate.report.html.distributions import pick_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
 from perfgate.report.html.places import WindowUse, pick_evidence, place_windows
+from perfgate.report.html.verdict_parts import draw_forest
 from perfgate.results.readings import KV_CAPACITY
 from perfgate.results.records import read_record
 from tests.fakes import folders
 from tests.fakes.recorded import EQUAL, UNDECIDED
 from tests.fakes.sessions import change_window, make_baseline, make_scenario, make_session, write_folder
+from tests.fakes.verdicts import p99
 
 VOID = {"meta", "link", "img", "br", "input"}
 
@@ -314,3 +316,14 @@ def test_tabulate_differences__folder_from_before_inherited_variables_were_kept(
 
     assert record.inherited is None
     assert tabulate_arguments(record).rows == [("variable SGLANG_X", "not set", "2")]
+
+
+def test_draw_forest__a_long_gain_leaves_a_phone_no_room_for_the_margin_s_name():
+    shown = {
+        change: [
+            "margin" in [shape.text for shape in drawing.shapes] for drawing in draw_forest([p99(change, margin=0.1)]).drawings
+        ]
+        for change in (-0.01, -0.4)
+    }
+
+    assert shown == {-0.01: [True, True], -0.4: [True, False]}
