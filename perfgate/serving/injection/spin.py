@@ -95,7 +95,7 @@ class Spin:
                 self.enqueue()
         graph.replay()
         torch.cuda.synchronize()
-        # Another server that loads its weights on this GPU makes one replay in nine three times as slow, and none faster:
+        # Another server that loads its weights on this GPU makes one replay in eight three times as slow, and none faster:
         # benchmarks/h100/injection/spin_overhead.txt. One that computes all the while makes all of them slow.
         return min(self._time_replay(graph) for _ in range(REPEATS))
 
