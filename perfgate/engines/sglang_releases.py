@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfgate.engines.arguments import read_option
@@ -12,6 +12,9 @@ ENGINE = "sglang"
 
 KEPT = frozenset({"torch", "numpy", "triton", "torchvision"})
 """Packages whose version is ours whatever a release asks for: its own are builds for CUDA, or break Triton's interpreter."""
+
+COMPANIONS: Mapping[str, str] = {"tokenizers": "transformers"}
+"""Packages that another one wants in a narrow range: where a release pins another version of that one, pip chooses theirs."""
 
 WITHOUT_PINS = ("triton==3.6.0", "torchvision==0.15.2")
 """Packages that are installed without what they ask for, beside SGLang itself: they would bring CUDA."""

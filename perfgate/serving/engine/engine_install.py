@@ -10,7 +10,16 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from pathlib import Path
 
 import perfgate
-from perfgate.engines.sglang_releases import ENGINE, KEPT, STAND_IN, STAND_IN_NAME, WITHOUT_PINS, list_needs, needs_stand_in
+from perfgate.engines.sglang_releases import (
+    COMPANIONS,
+    ENGINE,
+    KEPT,
+    STAND_IN,
+    STAND_IN_NAME,
+    WITHOUT_PINS,
+    list_needs,
+    needs_stand_in,
+)
 from perfgate.errors import EngineError
 from perfgate.machine.fingerprint import PARTS
 from perfgate.machine.tools import Tool
@@ -111,8 +120,14 @@ def _read_pins(found: Distribution, marker: str) -> dict[str, str]:
 
 
 def choose_pins(ours: Mapping[str, str], release: Mapping[str, str]) -> list[str]:
-    """The extra's packages, each in the version that the release pins; those that are kept, in ours."""
-    return [f"{name}=={own if name in KEPT else release.get(name, own)}" for name, own in ours.items()]
+    """The extra's packages, each in the version that the release pins; those that are kept, in ours.
+
+    A companion is without a version where the release pins another version of the package that it belongs to.
+    """
+    chosen = {name: own if name in KEPT else release.get(name, own) for name, own in ours.items()}
+    moved = {name for name, version in chosen.items() if version != ours[name]}
+    free = {name for name, leader in COMPANIONS.items() if leader in moved and name not in release}
+    return [name if name in free else f"{name}=={version}" for name, version in chosen.items()]
 
 
 def show_plugins(packages: Path) -> None:

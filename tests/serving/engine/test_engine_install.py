@@ -85,6 +85,21 @@ def test_choose_pins__of_the_release_but_for_what_is_kept():
     assert chosen == ["torch==2.13.0", "transformers==5.19.0", "einops==0.8.2"]
 
 
+@pytest.mark.parametrize(
+    ("release", "chosen"),
+    [
+        ({"transformers": "5.12.1"}, "tokenizers"),
+        ({"transformers": "5.19.0"}, "tokenizers==0.23.2"),
+        ({}, "tokenizers==0.23.2"),
+        ({"transformers": "5.12.1", "tokenizers": "0.22.1"}, "tokenizers==0.22.1"),
+    ],
+)
+def test_choose_pins__tokenizers_go_with_the_transformers_of_the_release(release, chosen):
+    ours = {"tokenizers": "0.23.2", "transformers": "5.19.0"}
+
+    assert choose_pins(ours, release)[0] == chosen
+
+
 @pytest.mark.usefixtures("extra")
 def test_install_release__in_the_versions_that_it_pins(environment):
     python = install_release("0.5.23", environment, "https://wheels")
