@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +13,18 @@ from perfgate.serving.model.served_model import require_routed
 DUMMY = ("--load-format", "dummy")
 
 
+@pytest.fixture(scope="module")
+def shape(tmp_path_factory):
+    """A model as it is written; one for all, since its popularities take a second to choose."""
+    return write_model(tmp_path_factory.mktemp("shape") / "model", "deepseek-fp8-shape")
+
+
 @pytest.fixture
-def server(tmp_path):
+def server(shape, tmp_path):
     """A server that is ready: only what it was launched with and its log are read."""
-    folder = write_model(tmp_path / "model", "deepseek-fp8-shape")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    shutil.copy(shape / "config.json", folder)
     log = tmp_path / "server.log"
     log.write_text("Load weight end. elapsed=3.2 s\n")
     return SimpleNamespace(launch=SimpleNamespace(args=DUMMY, model=folder, python="python"), log=log)
