@@ -115,5 +115,5 @@ def read_result(placed: Placed) -> ExhibitResult | None:
 def write_result(placed: Placed, result: ExhibitResult) -> Path:
     """Store it beside the exhibit, whole or not at all."""
     path = placed.folder / FILE
-    write_atomically(path, orjson.dumps(asdict(result), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_atomically(path, orjson.dumps(asdict(result), option=orjson.OPT_APPEND_NEWLINE))
     return path
