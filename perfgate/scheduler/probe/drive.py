@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
@@ -57,6 +58,8 @@ class EngineParts:
 def build(request: dict[str, Any], clock: seam.StepClock, channels: seam.Channels) -> EngineParts:
     """Build the parts as the engine's launcher does, in this process. Raise LookupError where a place of the seam is gone."""
     seam.stand_in_for_vllm()
+    if find_spec("sglang.srt.plugins") is not None:
+        import_module("sglang.srt.plugins").load_plugins()
     arguments = import_module("sglang.srt.server_args")
     args = arguments.prepare_server_args(["--model-path", request["model"], *request["args"]])
     if hasattr(args, "resolve_once"):  # since 0.5.19
