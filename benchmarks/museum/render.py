@@ -12,11 +12,14 @@ from pathlib import Path
 
 from benchmarks.museum.exhibits import PAGE as PLACE
 from benchmarks.museum.exhibits import Absent, Placed, load_absent, load_all
+from benchmarks.museum.host import HostAnswer, HostQuestion, HostSide, load_questions, read_answers
 from benchmarks.museum.results import ExhibitResult, SideResult, describe_match, is_told, read_result
 from benchmarks.museum.rivals import count_alarms
 from perfgate.core import Outcome
 from perfgate.errors import PerfgateError
 from perfgate.metrics import METRICS
+from perfgate.resolution.values import ResolveAnswer
+from perfgate.scheduler.judge import RULES
 from perfgate.stats.binomial import bound_rate, bound_rate_below
 from perfgate.storage.rounding import format_percent
 
@@ -33,7 +36,8 @@ candidate without the fault) with the same base. Exhibits, scenarios and expecte
 not measured here.
 """
 COMMANDS = """\
-`python -m benchmarks.museum.run NAME` runs an exhibit and its twin; `python -m benchmarks.museum.render` writes this page.
+`python -m benchmarks.museum.run NAME` runs an exhibit and its twin; `python -m benchmarks.museum.host` asks `perfgate
+scheduler` about those in host.toml; `python -m benchmarks.museum.render` writes this page.
 `python -m benchmarks.museum.trial broken` tries the patches for the CPU in one server.
 `python -m benchmarks.museum.history NAME FOLDER` makes a git repository in which one commit introduces the fault.
 An exhibit needs its machine's engine: `perfgate engine install` for `cpu`; SGLang and one GPU for `h200`.
@@ -51,6 +55,9 @@ class Shown:
     placed: Placed
     result: ExhibitResult | None
 
+    question: HostQuestion | None = None
+    host: HostAnswer | None = None
+
     @property
     def broken(self) -> SideResult | None:
         """What was said of the slow candidate."""
@@ -64,14 +71,22 @@ class Shown:
 
 def main() -> int:
     try:
-        shown = [Shown(placed=placed, result=read_result(placed)) for placed in load_all()]
-        page = write_page(shown, load_absent())
+        page = write_page(load_shown(), load_absent())
     except PerfgateError as error:
         print(f"museum: {error}", file=sys.stderr)
         return error.exit_code
     PAGE.write_text(page, encoding="utf-8")
     print(f"written to {PAGE}")
     return 0
+
+
+def load_shown() -> list[Shown]:
+    """Every exhibit with all that is stored of it. Raise InputError for a result of another text of an exhibit."""
+    questions, answers = {one.exhibit: one for one in load_questions()}, read_answers(load_all()).answers
+    return [
+        Shown(placed=one, result=read_result(one), question=questions.get(one.name), host=answers.get(one.name))
+        for one in load_all()
+    ]
 
 
 def write_page(shown: Sequence[Shown], absent: Sequence[Absent]) -> str:
@@ -87,6 +102,7 @@ def _write(shown: Sequence[Shown], absent: Sequence[Absent]) -> Iterator[str]:
     yield "| exhibit | report | original size | scenario | expected | verdict | our size | minutes | twin |"
     yield "|:--|:--|:--|:--|:--|:--|:--|--:|:--|"
     yield from (_write_row(one) for one in shown)
+    yield from _write_host([one for one in shown if one.question is not None])
     yield from _write_rules([one.result for one in shown if one.result is not None])
     yield from ("", "## How each is reproduced", "")
     yield "Each entry has the cause in the report, what runs here, and why this verdict is expected. *A miss*: the gate is"
@@ -115,6 +131,40 @@ def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
         false = sum(map(is_told, twins))
         most = format_percent(bound_rate(false, len(twins)), 0)
         yield f"It called {false} of {len(twins)} repaired twins slower; with 95 % confidence the share is at most {most}."
+
+
+def _write_host(asked: Sequence[Shown]) -> Iterator[str]:
+    told = [one for one in asked if one.host is not None]
+    found = [one for one in told if one.host and one.host.broken.answer is ResolveAnswer.LOST]
+    new = [one.placed.name for one in found if one.broken is not None and not is_told(one.broken)]
+    false = sum(one.host.fixed.answer is ResolveAnswer.LOST for one in told if one.host)
+    yield from ("", "## What the host's work alone tells", "")
+    yield "`perfgate scheduler` counts what scheduler, detokenizer and tokenizer manager do, with no GPU and no noise band."
+    yield "It was asked about exhibits that patch one of them; expected answers were committed first."
+    if told:
+        yield f"It found {len(found)} of {len(told)}, and a loss in {false} of {len(told)} repaired twins."
+        yield f"Of those found, the gate had missed {len(new)}{f': {names}' if (names := ', '.join(new)) else ''}."
+    yield from ("", "| exhibit | expected | answer | lost most | twin |", "|:--|:--|:--|:--|:--|")
+    for one in asked:
+        yield f"| {one.placed.name} | {' | '.join(_describe_host(one))} |"
+
+
+def _describe_host(one: Shown) -> tuple[str, str, str, str]:
+    question, host = one.question, one.host
+    expected = "" if question is None else f"{question.answer.value}{f', {question.key}' if question.key else ''}"
+    if question is None or host is None:
+        return expected, NOT_RUN, "", NOT_RUN
+    is_expected = host.broken.answer is question.answer and (not question.key or question.key in host.broken.lost)
+    answer = f"{host.broken.answer.value} ({'as' if is_expected else 'not as'} expected)"
+    return expected, answer, _describe_lost(host.broken), host.fixed.answer.value
+
+
+def _describe_lost(side: HostSide) -> str:
+    shares = {key: more for key, more in side.lost.items() if RULES[key].margin_ratio is not None}
+    if not shares:
+        return next((f"{key} +{more:,.10g}" for key, more in side.lost.items()), "")
+    key = max(shares, key=lambda name: shares[name])
+    return f"{key} {format_percent(shares[key], is_signed=True)}"
 
 
 def _write_rules(results: Sequence[ExhibitResult]) -> Iterator[str]:

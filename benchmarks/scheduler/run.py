@@ -70,13 +70,17 @@ SEEDS = {
 }
 
 
-def plant(seed: SchedulerSeed, folder: Path) -> Path:
-    """A tree of the installed engine with the seed in it: one file is written, all others are links."""
+def find_engine() -> Path:
+    """The installed engine's package. Raise SystemExit where there is none."""
     spec = find_spec("sglang")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("no sglang is installed here: perfgate engine install")
-    engine = Path(spec.submodule_search_locations[0])
-    source, target = engine, folder / "sglang"
+    return Path(spec.submodule_search_locations[0])
+
+
+def plant(seed: SchedulerSeed, folder: Path) -> Path:
+    """A tree of the installed engine with the seed in it: one file is written, all others are links."""
+    source, target = find_engine(), folder / "sglang"
     for name in Path(PLACE).parts:
         target.mkdir()
         for entry in source.iterdir():

@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
-from benchmarks.scheduler.run import SEEDS, plant
+from benchmarks.museum.exhibits import load_exhibit
+from benchmarks.museum.host import write_arm
+from benchmarks.scheduler.run import SEEDS, find_engine, plant
 from perfgate.resolution.arms import find_source
 from perfgate.scheduler.ask import drive, gather, prepare
 
@@ -24,8 +26,11 @@ def measure(tmp_path):
 
 def test_drive__the_engine_serves_all_requests_and_one_more_wait_a_step_is_counted(measure, tmp_path):
     (tmp_path / "seeded").mkdir()
+    exhibit = load_exhibit("token-counts")
+    patched = write_arm(tmp_path / "patched", find_engine(), exhibit, exhibit.exhibit.reenactment.broken)
 
     base, seeded = measure(sys.executable), measure(plant(SEEDS["sync"], tmp_path / "seeded"))
+    plugged_in = measure(patched)
 
     key = "scheduler.decode_step.host_reads"
     assert seeded.find_value(key) == base.find_value(key) + 1
@@ -33,3 +38,6 @@ def test_drive__the_engine_serves_all_requests_and_one_more_wait_a_step_is_count
     assert {name: base.runs[name] for name in same} == {name: seeded.runs[name] for name in same}
     assert base.find_value("scheduler.decode_step.cpu_us") > 0
     assert base.find_value("scheduler.round.steps") >= 2 * 4  # six requests of four tokens over four clients: two rounds
+    # A plug-in of an arm is served with, as the engine's launcher does it: this one counts each token of each answer anew.
+    key = "scheduler.decode_step.operators"
+    assert plugged_in.find_value(key) > base.find_value(key) + 1

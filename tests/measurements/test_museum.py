@@ -4,9 +4,11 @@ import asyncio
 import importlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from dataclasses import replace
@@ -14,12 +16,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
+import orjson
 import pytest
 
 from benchmarks.museum import host_patches, render, run
 from benchmarks.museum.exhibits import HERE, find_own_scenario, list_names, load_absent, load_all, load_exhibit
 from benchmarks.museum.history import PACKAGE, write_history
 from benchmarks.museum.hooks import Hook, Variant
+from benchmarks.museum.host import (
+    HostAnswer,
+    HostAnswers,
+    HostQuestion,
+    HostSide,
+    load_questions,
+    read_answers,
+    write_arm,
+)
 from benchmarks.museum.patches import PATCHES, describe_proof, parse_wanted
 from benchmarks.museum.results import ExhibitResult, SideResult, read_result
 from benchmarks.museum.rivals import build_evidence, count_alarms
@@ -29,6 +41,8 @@ from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.errors import InputError
 from perfgate.gate.reports import write_report
+from perfgate.resolution.arms import find_source
+from perfgate.resolution.values import ResolveAnswer
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.environments import find_package
@@ -272,13 +286,110 @@ def test_write_plug_in__names_what_can_be_imported(tmp_path):
     assert callable(getattr(__import__(module, fromlist=[function]), function))
 
 
+# What the host's work tells.
+
+
+def test_load_questions__of_exhibits_whose_arms_take_no_arguments():
+    for question in load_questions():
+        placed = load_exhibit(question.exhibit)
+        for arm in (placed.exhibit.reenactment.base, placed.exhibit.reenactment.broken, placed.exhibit.reenactment.fixed):
+            assert not arm.args, placed.name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('answer = "lost"', 'answer = "same"', "asked.0: Value error, key: 'scheduler.request.copies': name a key"),
+        ('key = "scheduler.request.copies"', 'key = "scheduler.request.copied"', "key: 'scheduler.request.copied'"),
+        ('answer = "lost"', 'answer = "slow"', "asked.0.answer"),
+    ],
+)
+def test_load_questions__says_which_field_is_wrong(tmp_path, old, new, said):
+    path = tmp_path / "host.toml"
+    told = '[[asked]]\nexhibit = "one"\nanswer = "lost"\nkey = "scheduler.request.copies"\nwhy = "it copies"\n'
+    path.write_text(told.replace(old, new))
+
+    with pytest.raises(InputError, match=re.escape(said)):
+        load_questions(path)
+
+
+def test_write_arm__its_plug_in_asks_for_the_patch_in_a_process_of_its_own(tmp_path):
+    placed = load_exhibit("sampling-deepcopy")
+    engine = tmp_path / "sglang"
+    (engine / "srt").mkdir(parents=True)
+
+    arm = write_arm(tmp_path / "broken", engine, placed, placed.exhibit.reenactment.broken)
+
+    program = (
+        "import os; from importlib.metadata import entry_points\n"
+        "[found] = entry_points(group='sglang.srt.plugins', name='museum-arm'); found.load()\n"
+        "print(os.environ['PERFGATE_MUSEUM'], found.load().__module__)"
+    )
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(arm)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "sampling-deepcopy:broken benchmarks.museum.patches\n"
+    assert find_source(str(arm), sys.executable, option="arm").folder == arm
+
+
+def test_write_arm__an_unchanged_one_is_the_engine_alone(tmp_path):
+    placed = load_exhibit("sampling-deepcopy")
+
+    arm = write_arm(tmp_path / "base", tmp_path, placed, placed.exhibit.reenactment.base)
+
+    assert [entry.name for entry in arm.iterdir()] == ["sglang"]
+
+
+def test_write_arm__refuses_arguments_of_a_server(tmp_path):
+    placed = load_exhibit("prefix-lost")
+
+    with pytest.raises(InputError, match="prefix-lost: its arms differ by arguments"):
+        write_arm(tmp_path / "arm", tmp_path, placed, placed.exhibit.reenactment.broken)
+    assert not (tmp_path / "arm").exists()
+
+
+def make_answer(placed, **lost):
+    side = HostSide(answer=ResolveAnswer.LOST if lost else ResolveAnswer.SAME, lost=lost)
+    twin = HostSide(answer=ResolveAnswer.SAME, lost={})
+    return HostAnswer(digest=placed.digest, predicted="0" * 40, sglang="0.5.23", broken=side, fixed=twin)
+
+
+def test_read_answers__of_another_text_are_refused(tmp_path):
+    placed, path = load_exhibit("sampling-deepcopy"), tmp_path / "host.json"
+    path.write_bytes(orjson.dumps(HostAnswers(answers={placed.name: make_answer(placed)})))
+
+    assert read_answers([placed], path).answers == {placed.name: make_answer(placed)}
+    with pytest.raises(InputError, match=r"host.json: answers.sampling-deepcopy.digest: is of another text"):
+        read_answers([replace(placed, digest="another")], path)
+
+
+def test_write_page__says_what_the_host_lost_and_what_the_gate_had_missed():
+    placed = load_exhibit("sampling-deepcopy")
+    key = "scheduler.decode_step.instructions"
+    question = HostQuestion(exhibit=placed.name, answer=ResolveAnswer.LOST, key=key, why="copies")
+    found = make_answer(placed, **{key: 1.5, "scheduler.decode_step.operators": 16.0})
+    shown = [
+        render.Shown(placed=placed, result=read_result(placed), question=question, host=answer)
+        for answer in (found, make_answer(placed), None)
+    ]
+
+    page = render.write_page(shown, ())
+
+    assert (
+        "It found 1 of 2, and a loss in 0 of 2 repaired twins.\nOf those found, the gate had missed 1: sampling-deepcopy."
+        in page
+    )
+    assert f"| sampling-deepcopy | lost, {key} | lost (as expected) | {key} +150.0 % | same |" in page
+    assert f"| sampling-deepcopy | lost, {key} | same (not as expected) |  | same |" in page
+    assert f"| sampling-deepcopy | lost, {key} | not run yet |  | not run yet |" in page
+
+
 # The page.
 
 
 def test_page__is_what_the_exhibits_say():
-    shown = [render.Shown(placed=placed, result=read_result(placed)) for placed in load_all()]
+    page = render.write_page(render.load_shown(), load_absent())
 
-    assert render.PAGE.read_text(encoding="utf-8") == render.write_page(shown, load_absent()), "run benchmarks.museum.render"
+    assert render.PAGE.read_text(encoding="utf-8") == page, "run benchmarks.museum.render"
 
 
 def test_write_page__counts_hits_with_their_exact_bound(tmp_path, home, gate):

@@ -1,0 +1,192 @@
+"""Ask `perfgate scheduler` about exhibits and their twins: what the host does, without a GPU and without a noise band.
+
+Usage: python -m benchmarks.museum.host [NAME ...] [--python PYTHON]
+
+What is asked and expected stands in host.toml, which must be committed as it stands; host.json has what came, and what is there
+is not asked again. An arm is a folder with a link to the engine and the exhibit's patch as a plug-in.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import click
+import orjson
+from pydantic import ConfigDict, Field
+
+from benchmarks.museum.exhibits import HERE, PAGE, ExhibitArm, Placed, load_all, load_exhibit
+from benchmarks.museum.patches import VARIABLE
+from benchmarks.museum.run import ROOT, find_committed
+from perfgate.errors import EngineError, InputError, PerfgateError
+from perfgate.machine.tools import Tool
+from perfgate.resolution.arms import find_source
+from perfgate.resolution.values import Kind, ResolveAnswer
+from perfgate.scenario.settings import read_settings
+from perfgate.scheduler.ask import measure_arms
+from perfgate.scheduler.judge import RULES, compare_work
+from perfgate.scheduler.report import describe_gap
+from perfgate.scheduler.values import CostComparison
+from perfgate.storage.journal import read_json, write_atomically
+
+ASKED, TOLD = HERE / "host.toml", HERE / "host.json"
+PLUG_IN = "museum_arm"
+SIDES = ("broken", "fixed")
+_PYTHON = Tool(timeout_s=120.0, missing=EngineError, failed=EngineError, hint="give a Python with the engine")
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostQuestion:
+    """What is expected of an exhibit: an answer and, where something is lost, a key that is."""
+
+    exhibit: str
+    answer: ResolveAnswer
+    key: str = ""
+    why: Annotated[str, Field(min_length=1)]
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        """A key that does not exist could not be lost."""
+        if (self.answer is ResolveAnswer.LOST) != (self.key in RULES):
+            raise ValueError(f"key: {self.key!r}: name a key of perfgate scheduler where something is lost, and only there")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostQuestions:
+    """All of host.toml."""
+
+    asked: tuple[HostQuestion, ...]
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSide:
+    """What was said of a candidate. `lost` has by key how much more it does: a share of the base, or, of events, a number."""
+
+    answer: ResolveAnswer
+    lost: Mapping[str, float]
+    unverified: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAnswer:
+    """What came: `digest` is of the exhibit's file, `predicted` the commit of host.toml, `sglang` the engine's version."""
+
+    digest: str
+    predicted: str
+    sglang: str
+    broken: HostSide
+    fixed: HostSide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAnswers:
+    """All of host.json, by exhibit."""
+
+    answers: Mapping[str, HostAnswer] = field(default_factory=dict)
+
+
+def load_questions(path: Path = ASKED) -> tuple[HostQuestion, ...]:
+    """What is asked. Raise InputError naming file and field."""
+    return read_settings(path, HostQuestions, PAGE).asked
+
+
+def read_answers(exhibits: Iterable[Placed], path: Path = TOLD) -> HostAnswers:
+    """What came so far. Raise InputError for an answer of an exhibit that is not there as it stands."""
+    if not path.exists():
+        return HostAnswers()
+    found, digests = (
+        read_json(path, HostAnswers, "take the file away and ask again"),
+        {one.name: one.digest for one in exhibits},
+    )
+    for name, answer in found.answers.items():
+        if digests.get(name) != answer.digest:
+            raise InputError(
+                f"{path}: answers.{name}.digest: is of another text of that exhibit; take the answer away and ask again"
+            )
+    return found
+
+
+def write_arm(folder: Path, engine: Path, placed: Placed, arm: ExhibitArm) -> Path:
+    """A tree in `folder` that `perfgate scheduler` takes: the package `engine` by a link, and a plug-in that patches it.
+
+    Raise InputError for an arm with arguments: the driven engine has its own.
+    """
+    if arm.args:
+        raise InputError(f"{placed.name}: its arms differ by arguments of a server, which perfgate scheduler does not take")
+    folder.mkdir(parents=True)
+    (folder / "sglang").symlink_to(engine)
+    if arm.patch == "none" and not arm.env:
+        return folder
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    made = folder / f"{PLUG_IN}-0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: museum-arm\nVersion: 0\n", encoding="utf-8")
+    (made / "entry_points.txt").write_text(f"[sglang.srt.plugins]\nmuseum-arm = {PLUG_IN}:register\n", encoding="utf-8")
+    patch = {VARIABLE: f"{placed.name}:{arm.patch}"} if arm.patch != "none" else {}
+    lines = ("import os", "from benchmarks.museum.patches import register", f"os.environ |= {dict(arm.env) | patch!r}", "")
+    (folder / f"{PLUG_IN}.py").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def ask(placed: Placed, python: str) -> tuple[str, dict[str, HostSide]]:
+    """The engine's version, and what is said of the exhibit and of its twin. Raise PerfgateError where nothing can be said."""
+    told = placed.exhibit.reenactment
+    engine = Path(_PYTHON.call([python, "-c", "import sglang; print(list(sglang.__path__)[0])"], name=f"{python}: sglang").last)
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="perfgate-museum-") as made:
+        base = write_arm(Path(made, "base"), engine, placed, told.base)
+        for side in SIDES:
+            candidate = write_arm(Path(made, side), engine, placed, told.broken if side == "broken" else told.fixed)
+            sources = (find_source(str(arm), python, option="arm") for arm in (base, candidate))
+            found[side] = compare_work(*measure_arms(*sources), {})
+    return found["fixed"].base.version, {side: summarise(one) for side, one in found.items()}
+
+
+def summarise(comparison: CostComparison) -> HostSide:
+    """What is kept of a comparison."""
+    return HostSide(
+        answer=comparison.answer,
+        lost={
+            one.key: round(one.more / one.base, 4) if RULES[one.key].margin_ratio is not None else round(one.more, 3)
+            for one in comparison.differences
+            if one.kind is Kind.LOST
+        },
+        unverified=tuple(map(describe_gap, comparison.unverified)),
+    )
+
+
+def run(names: tuple[str, ...], python: str) -> None:
+    """Ask what was not asked yet, and store each answer as soon as there is one."""
+    predicted = find_committed(ASKED)
+    for question in load_questions():
+        placed, known = load_exhibit(question.exhibit), read_answers(load_all()).answers
+        if (names and placed.name not in names) or placed.name in known:
+            continue
+        sglang, sides = ask(placed, python)
+        answer = HostAnswer(digest=placed.digest, predicted=predicted, sglang=sglang, **sides)
+        told = orjson.dumps(asdict(HostAnswers(answers={**known, placed.name: answer})), option=orjson.OPT_INDENT_2)
+        write_atomically(TOLD, told + b"\n")
+        print(placed.name, json.dumps({side: one.answer.value for side, one in sides.items()}), flush=True)
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--python", default=sys.executable, help="Python with the engine.")
+def main(names: tuple[str, ...], python: str) -> None:
+    """Ask about the exhibits NAMES, or about all that stand in host.toml."""
+    try:
+        run(names, python)
+    except PerfgateError as error:
+        print(f"museum: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()
