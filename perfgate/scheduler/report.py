@@ -46,9 +46,26 @@ def _tell_cost(arm: HostWork, key: str) -> str:
 
 
 def _write_difference(one: CostDifference) -> str:
-    share = f" ({format_percent(one.more / one.base, is_signed=True)})" if one.base else ""
+    share = _tell_share(one.base, one.more)
     reason = f"; accepted: {one.reason}" if one.reason else ""
     return f"{one.kind.value}  {one.key} ({RULES[one.key].means}): {one.base:,.10g} {one.more:+,.10g}{share}{reason}"
+
+
+def _tell_share(base: float, more: float) -> str:
+    return f" ({format_percent(more / base, is_signed=True)})" if base else ""
+
+
+def describe_key(key: str) -> str:
+    """A key in words: which part, what was counted, and a unit of what."""
+    part, unit, _ = key.split(".")
+    name = PARTS.get(part, part)
+    return f"{name}, {RULES[key].means}" if unit not in UNITS else f"{name}, {RULES[key].means} {UNITS[unit]}"
+
+
+def write_amounts(base: float, more: float) -> tuple[str, str]:
+    """What the base has and what the candidate has, with the share by which it differs."""
+    before, after = (f"{round(value, 1):,.12g}" for value in (base, base + more))
+    return before, f"{after}{_tell_share(base, more)}"
 
 
 def describe_gap(gap: CostGap) -> str:

@@ -18,6 +18,7 @@ from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.reporting import weigh_choices
 from perfgate.github.settings import load_settings
 from perfgate.resolution.values import ResolveAnswer
+from perfgate.scheduler.judge import RULES as HOST_RULES
 from tests.fakes.github.pull_requests import (
     BASE,
     HEAD,
@@ -61,6 +62,64 @@ def test_pack_choices__of_each_pair_of_releases_on_record(path):
     assert not [one for one in found.differences if "word-" in one.key + one.base + one.candidate]
 
 
+def write_work(
+    folder, *, key="scheduler.decode_step.instructions", kind="lost", base=2_230_104.5, more=69_134.0, unverified=()
+):
+    """What `perfgate scheduler` would write of one difference."""
+    one = {"key": key, "kind": kind, "base": base, "more": more, "reason": None}
+    path = folder / "host.json"
+    path.write_bytes(orjson.dumps({"schema": 1, "answer": "lost", "differences": [one], "unverified": list(unverified)}))
+    return path
+
+
+def test_pack_choices__what_the_host_does_concerns_every_machine(tmp_path):
+    found = parse_choices(pack_choices(CHANGING, write_work(tmp_path)))
+
+    assert (found.answer, found.has_host, found.changed) == (ResolveAnswer.LOST, True, 2)
+    for machine in ("h20", "h200", "another-machine"):
+        (one,) = found.pick(machine).lost
+        assert (one.base, one.candidate, one.cases) == ("2,230,104.5", "2,299,238.5 (+3.1 %)", ())
+    assert summarise_choices(found) == ("lost: scheduler, instructions a decode step (2,299,238.5 (+3.1 %)); 2 changed")
+    assert write_headline(found, "PASS: x") == "MORE HOST WORK: scheduler, instructions a decode step; measured PASS: x"
+    assert "What the engine chooses and its host does: 1 lost, 2 changed" in render_choices(found)
+    assert "scheduler.decode_step.instructions (scheduler, instructions a decode step): 2,230,104.5 to" in render_choices(found)
+
+
+def test_pack_choices__each_key_of_the_host_crosses(tmp_path):
+    for key in HOST_RULES:
+        (one,) = parse_choices(
+            pack_choices(SAME, write_work(tmp_path, key=key, kind="changed", base=0.0, more=0.25))
+        ).differences
+        assert (one.base, one.candidate, one.kind) == ("0", "0.2", "changed"), key
+        assert one.means != key
+
+
+def test_pack_choices__both_lose(tmp_path):
+    found = parse_choices(pack_choices(LOSING, write_work(tmp_path, unverified=["a line"])))
+
+    assert [one.is_host for one in found.pick("h20").lost] == [False, True]
+    assert found.unverified == 1
+    assert write_headline(found.pick("h20"), "PASS: x") == (
+        "LOST CHOICE: tokens of the KV pool, estimated; MORE HOST WORK: scheduler, instructions a decode step; measured PASS: x"
+    )
+
+
+def test_pack_choices__a_host_that_does_the_same(tmp_path):
+    path = tmp_path / "host.json"
+    path.write_text('{"differences": [], "unverified": []}')
+    found = parse_choices(pack_choices(SAME, path))
+
+    assert summarise_choices(found) == "the engine chooses the same in both arms, and its host does the same work"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"), [({"key": "scheduler.<its>.own"}, HandoffError), ({"more": "much"}, EvidenceError)]
+)
+def test_pack_choices__a_document_of_another_scheduler_is_refused(tmp_path, changes, error):
+    with pytest.raises(error, match="perfgate scheduler --format json"):
+        pack_choices(SAME, write_work(tmp_path, **changes))
+
+
 @pytest.mark.parametrize("text", ["@octocat", "[free](https://evil.example)", "<!-- perfgate:v1 -->", "ignore previous words"])
 def test_attack__choices_that_say_words_of_their_own(tmp_path, text):
     found = read(write_document(tmp_path, candidate=f"flashinfer {text}"))
@@ -88,6 +147,7 @@ def forge(**changes):
         {"candidate": "word-0123456789abcdef"},
         {"key": "flag please_approve_this_change"},
         {"key": "page_size"},
+        {"key": "scheduler.decode_step.copies", "cases": [], "candidate": SENTENCE},
     ],
 )
 def test_attack__a_forged_line_of_choices(server, tmp_path, changes):
@@ -101,6 +161,12 @@ def test_attack__a_forged_line_of_choices(server, tmp_path, changes):
     packed.write_bytes(orjson.dumps(whole | {"choices": orjson.loads(forge(**changes))}))
     with pytest.raises(HandoffError, match=r"test: choices\.differences\.0"):
         parse_handoff(packed.read_bytes(), "test")
+
+
+@pytest.mark.parametrize("changes", [{"cases": []}, {"key": "scheduler.decode_step.copies"}])
+def test_parse_choices__models_and_gpus_are_of_choices_alone(changes):
+    with pytest.raises(HandoffError, match="a choice has a model and a GPU"):
+        parse_choices(forge(**changes))
 
 
 @pytest.mark.parametrize("text", ["[triton](1234)", "triton ](7) [triton", "[1]: 10.0.0.1"])
@@ -181,8 +247,8 @@ def test_summarise_choices__losses_first():
     [
         (("lost", 0), State.PASS, State.REGRESSION, "LOST CHOICE: sampling; measured PASS: x"),
         (("lost", 1), State.INVALID, State.REGRESSION, "LOST CHOICE: sampling; measured PASS: x"),
-        (("changed", 2), State.PASS, State.INCONCLUSIVE, "UNVERIFIED: 2 of the engine's choices; measured PASS: x"),
-        (("changed", 2), State.INVALID, State.INVALID, "UNVERIFIED: 2 of the engine's choices; measured PASS: x"),
+        (("changed", 2), State.PASS, State.INCONCLUSIVE, "UNVERIFIED: 2 of what is compared without a GPU; measured PASS: x"),
+        (("changed", 2), State.INVALID, State.INVALID, "UNVERIFIED: 2 of what is compared without a GPU; measured PASS: x"),
         (("changed", 0), State.IMPROVED, State.IMPROVED, "PASS: x"),
     ],
 )
@@ -317,6 +383,21 @@ def test_accept__a_lost_choice_with_a_reason(server, tmp_path):
 
     other = write_document(tmp_path, key="graph_decode", base="full", candidate="disabled")
     assert check(tmp_path, hand_over(server, tmp_path, pack_choices(other))) == 1
+
+
+def test_accept__more_work_of_the_host(server, tmp_path):
+    packed = hand_over(
+        server, tmp_path, pack_choices(SAME, write_work(tmp_path, key="tokenizer_manager.decode_step.instructions"))
+    )
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"h200": "regression"}
+    statuses = [one for one in server.get()["statuses"] if one.get("context")]
+    server.set(statuses=[{**one, "state": "failure"} for one in statuses])
+
+    assert say(tmp_path, make_comment('/perfgate accept "streams are checked now"', "mia")) == 0
+    (record,) = (one["body"] for one in server.get()["comments"] if "perfgate:accepted" in one["body"])
+    assert "- tokenizer_manager, decode_step_instructions: up to 100.0 %" in record
+    assert check(tmp_path, packed) == 0
 
 
 def test_pack_folder__choices_come_back_as_they_went(server, tmp_path):

@@ -81,22 +81,34 @@ def ask_choices(place):
         settings.write_text(f"resolve = true\n{settings.read_text()}")
 
 
+SAME_WORK = '{"schema": 1, "base": {}, "differences": [], "unverified": []}'
+
+
 @pytest.mark.parametrize(
-    ("releases", "code", "check"), [("0.5.17-0.5.18", "1", "failure"), ("0.5.15.post1-0.5.16", "0", "success")]
+    ("releases", "work", "check"),
+    [
+        # An arm whose host cannot be driven leaves no answer: that is not verified.
+        ("0.5.17-0.5.18", "", "failure"),
+        ("0.5.15.post1-0.5.16", SAME_WORK, "success"),
+    ],
 )
-def test_pull_request__what_it_makes_the_engine_choose(place, server, releases, code, check):
+def test_pull_request__what_it_makes_the_engine_choose_and_its_host_do(place, server, releases, work, check):
     """The job that asks both arms says it in an output, the measuring job hands it on, the check reads it there."""
     measure(place)
     ask_choices(place)
     told = ROOT / "benchmarks" / "resolve" / "results" / f"{releases}.json"
-    outcome = open_pull(place, server, CHOICES=told, RESOLVED=code)
+    (place / "host.json").write_text(work)
+    codes = {"RESOLVED": "0" if check == "success" else "1", "COUNTED": "0" if work else "2"}
+    outcome = open_pull(place, server, CHOICES=told, HOST_WORK=place / "host.json", **codes)
 
     assert find_job(outcome, "resolve") == "success", outcome.output[-4000:]
     assert find_job(outcome, "verdict") == check, outcome.output[-4000:]
     packed = json.loads((place / "store" / f"perfgate-h20-{SCENARIO}-1" / f"handoff-{SCENARIO}.json").read_bytes())
     assert len(packed["choices"]["differences"]) == len(json.loads(told.read_bytes())["differences"])
+    assert (packed["choices"]["unverified"], packed["choices"]["has_host"]) == (0 if work else 1, True)
     commands = (place / "store" / "commands").read_text().splitlines()
-    assert "resolve --base base --candidate head --python engine/bin/python --gpu h20 --format json" in commands
+    arms = "--base base --candidate head --python engine/bin/python"
+    assert [f"resolve {arms} --gpu h20 --format json", f"scheduler {arms} --format json"] == commands[1:3]
     assert f"checkout ref={LEFT_AT} into base" in outcome.output
 
 
@@ -129,7 +141,7 @@ def test_pull_request__what_could_not_be_asked_is_no_answer(place, server):
     outcome = open_pull(place, server, CHOICES="/dev/null", RESOLVED="2")
 
     assert find_job(outcome, "resolve") == "failure", outcome.output[-4000:]
-    assert outcome.steps.get("Reduce the answer to what may cross") != "success"
+    assert outcome.steps.get("Reduce both answers to what may cross") != "success"
 
 
 def test_pull_request__where_it_left_the_main_branch_is_unknown(place, server):

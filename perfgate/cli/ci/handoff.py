@@ -97,13 +97,14 @@ def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -
 
 @command.command()
 @click.argument("file", type=FILE)
+@click.option("--host", type=FILE, metavar="FILE", help="Output of `perfgate scheduler --format json` for the same arms.")
 @add_format_option
-def choices(file: Path, style: str) -> int:
+def choices(file: Path, host: Path | None, style: str) -> int:
     """Reduce the output of `perfgate resolve --format json` in FILE to known words, numbers and digests; write it as an output.
 
     Pass the line to `pack --choices` in the same run.
     """
-    line = pack_choices(file)
+    line = pack_choices(file, host)
     write_outputs({"choices": line})
     print_result(style, {"choices": orjson.loads(line)}, f"choices={line}")
     return 0

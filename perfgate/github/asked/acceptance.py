@@ -51,7 +51,7 @@ class Acceptance:
 def list_losses(cases: Iterable[ReportedCase], choices: ChoicesEntry | None = None) -> tuple[Loss, ...]:
     """What was lost, as far as it can be accepted: gated metrics of a REGRESSION whose interval has an end, counters, choices.
 
-    A choice goes under its model, as a whole.
+    A choice goes under its model, and what the host does under its part, as a whole.
     """
     return tuple(
         Loss(scenario=place, metric=one.name, most_ratio=one.most)
@@ -73,11 +73,13 @@ class _Lost:
 
 
 def _list_lost(cases: Iterable[ReportedCase], choices: ChoicesEntry | None) -> Iterator[tuple[str, list[_Lost]]]:
-    """What each REGRESSION and each model lost."""
+    """What each REGRESSION, each model and each part of the host lost."""
     yield from ((case.verdict.scenario, _find_lost(case)) for case in cases if case.verdict.outcome is Outcome.REGRESSION)
     for one in choices.lost if choices else ():
-        lost = _Lost(name=one.key.removeprefix(FLAG), seen=1.0, most=1.0)
-        yield from ((model, [lost]) for model in dict.fromkeys(model for model, _ in one.cases))
+        part, _, counted = one.key.partition(".")
+        places = (part,) if one.is_host else dict.fromkeys(model for model, _ in one.cases)
+        name = counted.replace(".", "_") if one.is_host else one.key.removeprefix(FLAG)
+        yield from ((place, [_Lost(name=name, seen=1.0, most=1.0)]) for place in places)
 
 
 def _find_lost(case: ReportedCase) -> list[_Lost]:

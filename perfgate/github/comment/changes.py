@@ -16,26 +16,34 @@ from perfgate.storage.rounding import format_percent
 NOT_RESOLVED = "what the change makes the engine choose was not compared: the job `resolve` of this run left nothing"
 """Where the settings ask for it and no hand-off of a machine carries it."""
 
+_SAME = {
+    False: "the engine chooses the same in both arms",
+    True: "the engine chooses the same in both arms, and its host does the same work",
+}
+
 SHOWN_SUSPECTS = 4
 _NOT_SEARCHED = "which of them made it slower is not known: the search left no answer"
 
 
 def summarise_choices(found: ChoicesEntry) -> str:
     """Say in a clause what differs, losses first; no markup."""
-    lost = [f"{one.means} ({list_cases(one.cases)})" for one in found.lost]
+    lost = [f"{one.means} ({one.candidate if one.is_host else list_cases(one.cases)})" for one in found.lost]
     parts = (
         (len(lost), f"lost: {', '.join(lost)}"),
         (found.changed, f"{found.changed} changed"),
         (found.unverified, f"{found.unverified} could not be verified, so nothing is said of them"),
     )
-    return "; ".join(text for is_due, text in parts if is_due) or "the engine chooses the same in both arms"
+    return "; ".join(text for is_due, text in parts if is_due) or _SAME[found.has_host]
 
 
 def write_headline(found: ChoicesEntry, measured: str) -> str:
-    """The heading's words as markdown: `measured` alone, unless a choice was lost or could not be verified."""
+    """The heading's words as markdown: `measured` alone, unless something was lost or could not be verified."""
+    choices, work = ([one.means for one in found.lost if one.is_host is is_host] for is_host in (False, True))
+    titles = {"LOST CHOICE": choices, "MORE HOST WORK": work}
+    lost = [f"{title}: {markdown(', '.join(dict.fromkeys(names)))}" for title, names in titles.items() if names]
     told = {
-        ResolveAnswer.LOST: f"LOST CHOICE: {markdown(', '.join(dict.fromkeys(one.means for one in found.lost)))}",
-        ResolveAnswer.UNVERIFIED: f"UNVERIFIED: {found.unverified} of the engine's choices",
+        ResolveAnswer.LOST: "; ".join(lost),
+        ResolveAnswer.UNVERIFIED: f"UNVERIFIED: {found.unverified} of what is compared without a GPU",
     }.get(found.answer, "")
     return "; measured ".join(filter(None, (told, measured)))
 
@@ -45,7 +53,7 @@ def render_choices(found: ChoicesEntry) -> str:
     line = f"- **Choices:** {markdown(summarise_choices(found))}."
     if not found.differences:
         return line
-    title = f"What the engine chooses: {len(found.lost)} lost, {found.changed} changed"
+    title = f"What the engine chooses{' and its host does' * found.has_host}: {len(found.lost)} lost, {found.changed} changed"
     return "\n".join((line, *write_fold(title, _list_choices(found))))
 
 
@@ -54,7 +62,8 @@ def _list_choices(found: ChoicesEntry) -> Iterator[str]:
     if found.left_out:
         yield f"- and {found.left_out} more that changed"
     yield ""
-    yield "By `perfgate resolve`, without a GPU. A word that perfgate's table lacks is shown as `word-` and its digest."
+    by = "`perfgate resolve` and `perfgate scheduler`" if found.has_host else "`perfgate resolve`"
+    yield f"By {by}, without a GPU. A word that perfgate's table lacks is shown as `word-` and its digest."
 
 
 def _describe_choice(one: ChoiceEntry) -> str:

@@ -1,4 +1,4 @@
-"""What a change makes the engine choose, on its way from the job that ran both arms' code to one that may comment.
+"""What a change makes the engine choose, and its host do, on the way from the job that ran both arms to one that may comment.
 
 Words cross only where perfgate's own tables have them, beside numbers; any other word crosses as a digest, and both sides hold
 every text to that. Which differences are losses is the word of the job that compared, which ran a change's code: it can forge
@@ -8,11 +8,11 @@ that as it can forge windows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import orjson
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
@@ -23,6 +23,8 @@ from perfgate.resolution.rules import FLAG, GONE, NEW, RULES
 from perfgate.resolution.table import GPUS, MODELS
 from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer, decide
 from perfgate.resolution.vocabulary import DIGEST, FLAGS, WORDS, digest_word
+from perfgate.scheduler.judge import RULES as HOST_RULES
+from perfgate.scheduler.report import describe_key, write_amounts
 from perfgate.storage.journal import read_json
 from perfgate.storage.schema import adapt
 
@@ -33,6 +35,9 @@ MAX_BYTES = 8000
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 _LOOSE = ConfigDict(extra="ignore", defer_build=True)
 _HINT = "give what `perfgate resolve --format json` wrote"
+_HOST_HINT = "give what `perfgate scheduler --format json` wrote"
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     ModelName = str
@@ -44,7 +49,7 @@ else:
 def _check_key(key: str) -> str:
     name = key.removeprefix(FLAG)
     is_flag = name != key and (name in FLAGS or re.fullmatch(DIGEST, name))
-    if not (is_flag or key in RULES or key in (NEW, GONE)):
+    if not (is_flag or key in RULES or key in HOST_RULES or key in (NEW, GONE)):
         raise ValueError("a key that perfgate does not know")
     return key
 
@@ -63,29 +68,42 @@ Few = Annotated[int, Field(ge=0, lt=10_000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ChoiceEntry:
-    """One difference: a key, its value in both arms, the models and GPUs that it concerns."""
+    """One difference: a key, its value in both arms, the models and GPUs that it concerns; none where it is the host's work."""
 
     key: Key
     kind: Literal["lost", "changed"]
     base: Choice
     candidate: Choice
-    cases: Annotated[tuple[tuple[ModelName, GpuName], ...], Field(min_length=1, max_length=len(MODELS) * len(GPUS))]
+    cases: Annotated[tuple[tuple[ModelName, GpuName], ...], Field(max_length=len(MODELS) * len(GPUS))]
+
+    def __post_init__(self) -> None:
+        """A choice is one of a model's on a GPU, and the host's work is not."""
+        if bool(self.cases) == self.is_host:
+            raise ValueError("cases: a choice has a model and a GPU, and what the host does has none")
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is work of the host, as `perfgate scheduler` counts it, and no choice."""
+        return self.key in HOST_RULES
 
     @property
     def means(self) -> str:
         """The key in words; the key itself where it has none."""
+        if self.is_host:
+            return describe_key(self.key)
         return RULES[self.key].means if self.key in RULES else self.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ChoicesEntry:
     """How the arms' choices differ, losses first. `left_out` counts changes that found no room, `unverified` what could not be
-    compared.
+    compared. `has_host` says that the host's work was asked about too.
     """
 
     differences: Annotated[tuple[ChoiceEntry, ...], Field(max_length=MAX_DIFFERENCES)]
     left_out: Few = 0
     unverified: Few = 0
+    has_host: bool = False
 
     @property
     def lost(self) -> tuple[ChoiceEntry, ...]:
@@ -111,8 +129,11 @@ class ChoicesEntry:
         """What concerns one GPU; all of it for a machine that is none of the table's."""
         if gpu not in GPUS:
             return self
-        kept = {one: tuple(case for case in one.cases if case[1] == gpu) for one in self.differences}
-        return replace(self, differences=tuple(replace(one, cases=cases) for one, cases in kept.items() if cases))
+        kept = (replace(one, cases=tuple(case for case in one.cases if case[1] == gpu)) for one in self._list_for(gpu))
+        return replace(self, differences=tuple(kept))
+
+    def _list_for(self, gpu: str) -> Iterator[ChoiceEntry]:
+        return (one for one in self.differences if one.is_host or any(case[1] == gpu for case in one.cases))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
@@ -132,18 +153,35 @@ class _Document:
     unverified: tuple[str, ...]
 
 
-def pack_choices(path: Path) -> str:
-    """Reduce what `perfgate resolve` wrote to one line. Raise EvidenceError or HandoffError for a file of another kind."""
-    document = read_json(path, _Document, _HINT)
-    try:
-        entries = [_pack(told) for told in document.differences]
-    except ValidationError as error:
-        raise HandoffError(f"{path}: {error.errors(include_url=False, include_input=False)[0]['msg']}; {_HINT}") from None
+@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+class _ToldWork:
+    """A difference as `perfgate scheduler` writes it."""
+
+    key: str
+    kind: Kind
+    base: float
+    more: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+class _HostDocument:
+    differences: tuple[_ToldWork, ...] = ()
+    unverified: tuple[str, ...] = ()
+
+
+def pack_choices(path: Path, host: Path | None = None) -> str:
+    """Reduce what `perfgate resolve` wrote, and `perfgate scheduler` into `host`, to one line.
+
+    Raise EvidenceError or HandoffError for a file of another kind.
+    """
+    document, work = read_json(path, _Document, _HINT), read_json(host, _HostDocument, _HOST_HINT) if host else _HostDocument()
+    entries = [*_pack_all(path, document.differences, _pack, _HINT), *_pack_all(host, work.differences, _pack_work, _HOST_HINT)]
     entries.sort(key=lambda entry: entry.kind != "lost")
+    unverified = len(document.unverified) + len(work.unverified)
     kept = entries[:MAX_DIFFERENCES]
     while True:
         left = len(entries) - len(kept)
-        found = ChoicesEntry(differences=tuple(kept), left_out=left, unverified=len(document.unverified))
+        found = ChoicesEntry(differences=tuple(kept), left_out=left, unverified=unverified, has_host=host is not None)
         line = orjson.dumps(found).decode()
         if len(line) <= MAX_BYTES:
             return line
@@ -183,6 +221,19 @@ def _pack(told: _Told) -> ChoiceEntry:
     )
 
 
+def _pack_work(told: _ToldWork) -> ChoiceEntry:
+    base, candidate = write_amounts(told.base, told.more)
+    kind: Literal["lost", "changed"] = "lost" if told.kind is Kind.LOST else "changed"
+    return ChoiceEntry(key=told.key, kind=kind, base=base, candidate=candidate, cases=())
+
+
+def _pack_all(path: Path | None, told: Iterable[T], pack: Callable[[T], ChoiceEntry], hint: str) -> list[ChoiceEntry]:
+    try:
+        return [pack(one) for one in told]
+    except ValidationError as error:
+        raise HandoffError(f"{path}: {error.errors(include_url=False, include_input=False)[0]['msg']}; {hint}") from None
+
+
 def _reduce_key(key: str) -> str:
     name = key.removeprefix(FLAG)
     return key if name == key or name in FLAGS else f"{FLAG}{digest_word(name)}"
@@ -206,8 +257,10 @@ def _reduce_piece(piece: str) -> str:
 
 
 def list_cases(cases: Iterable[tuple[str, str]]) -> str:
-    """The models, and the GPUs where there are several, in few words."""
+    """The models, and the GPUs where there are several, in few words; `every model` where none is named."""
     found = tuple(cases)
+    if not found:
+        return "every model"
     gpus = dict.fromkeys(gpu for _, gpu in found)
     models = ", ".join(dict.fromkeys(model for model, _ in found))
     return models if len(gpus) == 1 else f"{models} on {', '.join(gpus)}"

@@ -43,6 +43,7 @@ case "$*" in
   "runner lock -- perfgate bisect"*) cat "$FOUND"; exit "${{SEARCHED:-0}}" ;;
   "engine install"*) mkdir -p "$4" ;;
   "resolve "*) cat "$CHOICES"; exit "${{RESOLVED:-0}}" ;;
+  "scheduler "*) cat "${{HOST_WORK:-/dev/null}}"; exit "${{COUNTED:-2}}" ;;
   "runner lock"*) words="$*" out="${{words#*--out }}"; cp -r "$MEASURED" "${{out%% *}}" ;;
   *) PYTHONPATH={root} exec {python} -m perfgate "$@" ;;
 esac
@@ -63,7 +64,7 @@ def make_place(tmp_path, settings=""):
     (work / ".github" / "perfgate.toml").write_text(f'[hardware.h20]\nscenarios = ["{SCENARIO}"]\n{settings}')
     for folder in ("bin", "store"):
         (tmp_path / folder).mkdir()
-    for name, text in (("perfgate", TOOL), ("python", PYTHON)):
+    for name, text in (("perfgate", TOOL), ("python", PYTHON), ("valgrind", "#!/bin/bash\n")):
         (tmp_path / "bin" / name).write_text(text.format(python=sys.executable, root=ROOT))
         (tmp_path / "bin" / name).chmod(0o755)
     for command in (["init", "--quiet"], ["remote", "add", "origin", "https://github.com/o/r.git"], ["add", "."]):
