@@ -38,6 +38,7 @@ ASKED, TOLD = HERE / "host.toml", HERE / "host.json"
 PLUG_IN = "museum_arm"
 SIDES = ("broken", "fixed")
 _PYTHON = Tool(timeout_s=120.0, missing=EngineError, failed=EngineError, hint="give a Python with the engine")
+_PACKAGE = "import importlib.util as util; print(util.find_spec('sglang').submodule_search_locations[0])"
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -138,7 +139,7 @@ def write_arm(folder: Path, engine: Path, placed: Placed, arm: ExhibitArm) -> Pa
 def ask(placed: Placed, python: str) -> tuple[str, dict[str, HostSide]]:
     """The engine's version, and what is said of the exhibit and of its twin. Raise PerfgateError where nothing can be said."""
     told = placed.exhibit.reenactment
-    engine = Path(_PYTHON.call([python, "-c", "import sglang; print(list(sglang.__path__)[0])"], name=f"{python}: sglang").last)
+    engine = Path(_PYTHON.call([python, "-c", _PACKAGE], name=f"{python}: sglang").text.strip())
     found = {}
     with tempfile.TemporaryDirectory(prefix="perfgate-museum-") as made:
         base = write_arm(Path(made, "base"), engine, placed, told.base)
