@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.errors import InputError
+from perfgate.storage.stream import read_text
 
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*==\s*(?P<version>[\w.+!-]+)")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -71,7 +72,7 @@ def read_lock(file: Path) -> Lock:
     (`pyproject.toml`) its dependencies count; those that pin no one version are `loose`.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read ({error}); give a lock file in the format of requirements") from None
     lock = _read_project(text, file) if file.suffix == ".toml" else _read_requirements(text, file)

@@ -18,11 +18,9 @@ import orjson
 from perfgate.core import Outcome
 from perfgate.errors import InputError
 from perfgate.storage.journal import write_atomically
+from perfgate.storage.stream import STREAM
 
 FILE = click.Path(path_type=Path)
-STREAM = Path("-")
-"""What names standard output, or standard input, in place of a file."""
-
 COLOURS = {
     Outcome.IMPROVED: "green",
     Outcome.PASS: "green",
@@ -81,11 +79,11 @@ def write_file(content: bytes, file: Path, option: str = "") -> None:
 
     Raise InputError, with the `option` that named the file, where it cannot be written.
     """
-    if file == STREAM:
-        click.echo(content, nl=False)
-        return
     try:
         write_atomically(file, content)
+    except BrokenPipeError:
+        # The reader has seen enough; click ends the program.
+        raise
     except OSError as error:
         raise InputError(f"{option}{file}: cannot be written ({error.strerror}); choose another file") from None
 

@@ -18,6 +18,7 @@ from perfgate.errors import BaselineError, InputError, SlowerError
 from perfgate.scenario.schema import NAME, Scenario
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.rounding import round_number
+from perfgate.storage.stream import open_file
 from perfgate.verdict.baselines import Baseline, Change, describe_baseline, format_baseline, parse_baseline
 from perfgate.verdict.noise import Anchor, NoiseModel, Response
 from perfgate.verdict.recorded import Recorded, Row, collect_rows, find_slower, is_faster
@@ -51,7 +52,8 @@ def load_baseline(path: Path | str) -> Baseline:
     """Read a baseline and derive everything again. Raise BaselineError when it is broken or was edited by hand."""
     path = Path(path)
     try:
-        return parse_baseline(path.read_bytes(), str(path))
+        with open_file(path) as file:
+            return parse_baseline(file.read(), str(path))
     except OSError as error:
         raise BaselineError(f"{path}: cannot be read ({error.strerror}); `perfgate baseline add` writes one") from None
 
@@ -60,7 +62,8 @@ def verify_baseline(path: Path | str) -> Baseline:
     """Load a baseline and compare the numbers that it shows with those that its values give. Raise BaselineError naming one."""
     path = Path(path)
     baseline = load_baseline(path)
-    shown = orjson.loads(path.read_bytes())["metrics"]
+    with open_file(path) as file:
+        shown = orjson.loads(file.read())["metrics"]
     for name, metric in describe_baseline(baseline)["metrics"].items():
         for key, value in metric["derived"].items():
             if shown[name]["derived"].get(key) != value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +21,6 @@ from perfgate.readers.run_checks import NO_LIMIT, as_count, as_number, check_run
 from perfgate.results.raw.pack import read_raw
 from perfgate.storage.bounded import require_few_lists
 
-STREAM = "-"
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Python writes a closed loop's rate as a bare Infinity, which is no JSON. A quote inside a string is escaped, so this pattern
@@ -128,7 +126,7 @@ def read_bytes(path: Path) -> bytes:
             raise EvidenceError(f"{path}: is a directory; give the files in it")
         if path.is_char_device() or path.is_block_device():
             raise EvidenceError(f"{path}: is a device; give a file")
-        content = sys.stdin.buffer.read() if str(path) == STREAM else read_raw(path)
+        content = read_raw(path)
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file; check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

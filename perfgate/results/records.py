@@ -29,6 +29,7 @@ from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_records, write_atomically
 from perfgate.storage.schema import dump, parse_json
+from perfgate.storage.stream import open_file
 from perfgate_moe.proof.values import KernelProof
 
 SESSION_FILE = "session.json"
@@ -197,7 +198,7 @@ MAX_BYTES = 16 * 2**20
 def load_proof(path: Path) -> KernelProof:
     """Read a proof. Raise EvidenceError naming the file and the first field that is wrong."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read ({error.strerror}); `perfgate kernels prove` writes one") from None

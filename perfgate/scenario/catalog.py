@@ -13,6 +13,7 @@ from pathlib import Path
 
 from perfgate.errors import ScenarioError
 from perfgate.scenario.schema import Scenario, parse_scenario
+from perfgate.storage.stream import STREAM, read_text
 
 SCENARIO_DIR = Path(__file__).parents[1] / "scenarios"
 PAIRS = "pairs.toml"
@@ -99,17 +100,21 @@ def load_scenario(name_or_path: str) -> Scenario:
 
 def read_scenario_text(name_or_path: str) -> tuple[str, str]:
     """Return the TOML text of a scenario and the name of the file it came from."""
-    if "/" not in name_or_path and not name_or_path.endswith(".toml"):
+    if not _is_path(name_or_path):
         return _read_shipped(name_or_path), name_or_path
     path = Path(name_or_path)
     try:
-        return path.read_text(encoding="utf-8"), str(path)
+        return read_text(path), str(path)
     except FileNotFoundError:
         raise ScenarioError(f"{path}: no such scenario file; `perfgate scenarios` lists those that ship") from None
     except IsADirectoryError:
         raise ScenarioError(f"{path}: is a directory; give the .toml file itself") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read as text ({error})") from error
+
+
+def _is_path(name_or_path: str) -> bool:
+    return "/" in name_or_path or name_or_path.endswith(".toml") or Path(name_or_path) == STREAM
 
 
 def _read_shipped(name: str) -> str:
@@ -129,7 +134,7 @@ def list_matrices() -> tuple[str, ...]:
 
 def find_matrix(name_or_path: str) -> Path:
     """The file of a shipped matrix by its name, or of any other by its path. Raise ScenarioError for an unknown name."""
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
+    if _is_path(name_or_path):
         return Path(name_or_path)
     if name_or_path not in list_matrices():
         known = ", ".join(list_matrices())
@@ -140,7 +145,7 @@ def find_matrix(name_or_path: str) -> Path:
 def read_matrix_text(path: Path) -> str:
     """Return the text of a matrix file. Raise ScenarioError when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read ({error.strerror}); give a matrix file: docs/how-to/matrix.md") from None
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from perfgate.errors import InputError
 from perfgate.scenario.toml import name_excess
 from perfgate.storage.schema import adapt, describe_first
+from perfgate.storage.stream import read_text
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 def read_settings(path: Path, kind: type[T], page: str) -> T:
     """Read the file at `path`; `page` of the documentation shows one. Raise InputError naming the field that is wrong."""
     try:
-        return adapt(kind).validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+        return adapt(kind).validate_python(tomllib.loads(read_text(path)))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; {page} shows one") from None
     except ValidationError as error:

@@ -16,6 +16,7 @@ import orjson
 from perfgate.errors import EvidenceError
 from perfgate.storage.bounded import read_bounded
 from perfgate.storage.schema import check_value, dump, parse_json
+from perfgate.storage.stream import STREAM, open_file, write_stream
 
 T = TypeVar("T")
 DAMAGED = "the folder was damaged, measure again"
@@ -30,7 +31,13 @@ def write_utc(moment: datetime | None = None) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` so that no reader ever sees half of it, and that it survives a power cut."""
+    """Replace `path` by `content` so that no reader ever sees half of it, and that it survives a power cut.
+
+    `-` is standard output.
+    """
+    if path == STREAM:
+        write_stream(content)
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
@@ -114,7 +121,7 @@ def read_records(path: Path, kind: type[T], hint: str) -> list[T]:
 def read_bytes(path: Path) -> bytes:
     """Read a file of a result folder. Raise EvidenceError naming it when that cannot be done, or when it has no end."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return read_bounded(file, path)
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read ({error.strerror})") from None

@@ -19,6 +19,7 @@ from perfgate.metrics import METRICS
 from perfgate.storage.journal import write_utc
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
+from perfgate.storage.stream import STREAM
 from perfgate.verdict.baselines import Baseline
 
 # A day count that a date can hold.
@@ -145,6 +146,8 @@ def diff(before: Path, after: Path, style: str) -> int:
 @add_format_option
 def expire(file: Path, days: int, style: str) -> int:
     """Drop values older than DAYS from a baseline."""
+    if file == STREAM:
+        raise InputError("-: expire changes a file in its place; give its name")
     now = datetime.now(UTC)
     baseline = load_baseline(file)
     kept = expire_baseline(baseline, write_utc(now - timedelta(days=days)), write_utc(now))

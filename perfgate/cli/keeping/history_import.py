@@ -28,7 +28,7 @@ RUNNER = click.option("--runner", default="", envvar="RUNNER_NAME", help="Name o
 @STORE
 @click.option("--hardware", required=True, metavar="NAME", help="The machine that measured all of these results.")
 @click.option("--scenario", default="", metavar="NAME", help="Name of the workload (default: derived from the results).")
-@click.option("--at", metavar="TIME", help="When it was measured (default: when the file was last changed).")
+@click.option("--at", metavar="TIME", help="When it was measured (default: when the file last changed; now for -).")
 @COMMIT
 @click.option("--runner", default="", help="Name of the machine.")
 @click.option(

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_scenario_argument, complete_scenario, read_scenario
-from perfgate.cli.output import STREAM, add_format_option, print_json, write_file
+from perfgate.cli.output import add_format_option, print_json, write_file
 from perfgate.errors import InputError
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.schema import parse_scenario
+from perfgate.storage.stream import STREAM
 
 _NAME = re.compile(r"^name\s*=.*$", re.MULTILINE)
 
@@ -39,7 +40,7 @@ def command(context: click.Context, style: str) -> None:
 @command.command()
 @add_scenario_argument()
 def show(scenario: str) -> int:
-    """Print the whole text of SCENARIO."""
+    """Print the whole text of SCENARIO: a name, a file, or - for standard input."""
     click.echo(read_scenario(scenario)[0], nl=False)
     return 0
 

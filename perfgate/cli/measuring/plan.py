@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,8 +12,7 @@ import click
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.report.table import Table, choose_layout
 from perfgate.scenario.selection import Selection, SelectionRequest, read_table, select_scenarios
-
-STREAM = "-"
+from perfgate.storage.stream import STREAM, read_text
 
 
 @click.command(name="plan")
@@ -38,7 +36,7 @@ def command(*, changed: tuple[str, ...], table: Path | None, style: str, **optio
     mixed-c16 is always chosen. Each scenario that is left out is listed with the reason. The minutes assume warm compile
     caches.
     """
-    paths = [path for given in changed for path in (_read_stream() if given == STREAM else (given,))]
+    paths = [path for given in changed for path in (_read_stream() if Path(given) == STREAM else (given,))]
     asked = SelectionRequest(changed=tuple(dict.fromkeys(paths)), **options)
     selection = select_scenarios(read_table(table), asked)
     print_result(style, {**asdict(selection), "total_minutes": selection.total_minutes}, *_tell(selection))
@@ -46,7 +44,7 @@ def command(*, changed: tuple[str, ...], table: Path | None, style: str, **optio
 
 
 def _read_stream() -> tuple[str, ...]:
-    return tuple(line.strip() for line in sys.stdin if line.strip())
+    return tuple(line.strip() for line in read_text(STREAM).splitlines() if line.strip())
 
 
 def _tell(selection: Selection) -> Iterator[str]:

@@ -16,6 +16,7 @@ from perfgate.gate.reports import build_report
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout, lay_out
 from perfgate.results.folders import find_latest
+from perfgate.storage.stream import STREAM
 
 PAGE = "report.html"
 
@@ -34,7 +35,7 @@ PAGE = "report.html"
     "--html",
     metavar="FILE",
     type=FILE,
-    help="Write a page with figures to FILE; it works offline. The comment is then written only with --output.",
+    help="Write a page with figures to FILE (- is standard output); it works offline. Only --output then writes the comment.",
 )
 @click.option(
     "--layers",
@@ -66,6 +67,8 @@ def command(
     """
     folder = folder or find_latest()
     html = folder / PAGE if is_opened and html is None else html
+    if is_opened and html == STREAM:
+        raise InputError("--open: a browser opens a file; give --html FILE in place of -")
     if html is not None and output is None:
         refuse_what_only_a_comment_takes(link)
     if html is not None:

@@ -18,6 +18,7 @@ from perfgate.history.trends import COMMIT, Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
 from perfgate.storage.schema import parse_json
+from perfgate.storage.stream import STREAM, open_file
 
 ORIGIN = "github-action-benchmark"
 HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")
@@ -56,9 +57,9 @@ class _File:
 
 def is_data_js(path: Path) -> bool:
     """Tell whether a file is one of github-action-benchmark's, by its first words."""
-    if not path.is_file():
+    if path != STREAM and not path.is_file():
         return False
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return _ASSIGNMENT.match(file.read(200)) is not None
 
 

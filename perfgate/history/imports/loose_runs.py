@@ -13,9 +13,10 @@ from perfgate.errors import EvidenceError
 from perfgate.history.imports.past import Past, PastRun, name_hardware, read_moment, stagger
 from perfgate.history.trends import Provenance
 from perfgate.machine.fingerprint import slug
-from perfgate.readers.bench_serving import decode, read_bytes, read_runs
+from perfgate.readers.bench_serving import decode, parse_runs, read_bytes
 from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
 from perfgate.readers.run_checks import NO_LIMIT
+from perfgate.storage.stream import STREAM
 from perfgate.verdict.runs.workloads import order_runs, show_fact, split_cold
 
 ORIGIN = "bench_serving"
@@ -55,7 +56,7 @@ def _list_files(path: Path) -> list[Path]:
 
 def _read_file(file: Path, name: str, past: Past) -> Iterator[PastRun]:
     told = _search(name, past)
-    at = past.at or datetime.fromtimestamp(int(file.stat().st_mtime) if file.exists() else 0, UTC)
+    at = past.at or _read_changed(file)
     if "date" in told:
         at = read_moment(told["date"])
     given = past.provenance
@@ -78,6 +79,13 @@ def _read_file(file: Path, name: str, past: Past) -> Iterator[PastRun]:
         )
 
 
+def _read_changed(file: Path) -> datetime:
+    """When a file was last changed; now for standard input."""
+    if file == STREAM:
+        return datetime.now(UTC).replace(microsecond=0)
+    return datetime.fromtimestamp(int(file.stat().st_mtime) if file.exists() else 0, UTC)
+
+
 def _search(name: str, past: Past) -> Mapping[str, str]:
     match = past.pattern.search(name) if past.pattern else None
     return {group: text for group, text in match.groupdict().items() if text and group in GROUPS} if match else {}
@@ -89,7 +97,7 @@ def _read_runs(file: Path) -> list[tuple[str, Run]]:
     text = "" if content.lstrip()[:1] == b"{" else decode(content)
     if is_matrix_log(text):
         return [(f"{cell.server}-{cell.client}", cell.run) for cell in parse_matrix_log(text, str(file)) if cell.run.values]
-    return [("", run) for run in read_runs(file)]
+    return [("", run) for run in parse_runs(content, str(file))]
 
 
 def _name_workload(run: Run) -> str:

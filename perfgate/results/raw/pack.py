@@ -29,6 +29,7 @@ from perfgate.results.words import describe_damage
 from perfgate.storage.bounded import read_bounded, require_bounded, unpack_gzip
 from perfgate.storage.journal import read_bytes
 from perfgate.storage.schema import dump, parse_json
+from perfgate.storage.stream import STREAM, open_file
 
 PACK_FILE = "raw.tar.xz"
 INDEX_MEMBER = "files.jsonl"
@@ -199,12 +200,12 @@ def read_raw(path: Path) -> bytes:
     Raise FileNotFoundError when it lies nowhere, EvidenceError for a packed one that is not as it was or one beyond the limit
     of `perfgate.storage.bounded`, and OSError, EOFError or zlib.error for a file that cannot be unpacked.
     """
-    for folder in () if path.exists() else path.parents[:2]:
+    for folder in () if path == STREAM or path.exists() else path.parents[:2]:
         pack = read_pack(folder)
         name = path.relative_to(folder).as_posix()
         if pack is not None and name in pack.files:
             return pack.read(name)
-    with path.open("rb") as file:
+    with open_file(path) as file:
         content = read_bounded(file, path)
     return unpack_gzip(content, path) if content.startswith(GZIP_MAGIC) else content
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from perfgate.errors import CANNOT_MEASURE, InputError, ModelError
 from perfgate.scenario import schema as scenario
 from perfgate.serving.model.dense_models import explain_dense
+from perfgate.storage.stream import STREAM, read_text
 
 # The names under which architectures keep one fact; the first one present is read.
 EXPERT_KEYS = (
@@ -121,15 +122,15 @@ def read_vocabulary(folder: Path) -> int:
 
 
 def find_config(folder: Path) -> Path:
-    """Name the config of a model folder; a path that is a file already is the config itself."""
-    return folder if folder.is_file() else folder / "config.json"
+    """Name the config of a model folder; a path that is a file already, or `-`, is the config itself."""
+    return folder if folder == STREAM or folder.is_file() else folder / "config.json"
 
 
 def read_config(folder: Path) -> Mapping[str, object]:
     """Load config.json from a model folder, or from the path of the file itself. Raise InputError for anything else."""
     path = find_config(folder)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_text(path))
     except FileNotFoundError:
         what = "no config.json there" if folder.is_dir() else "no such folder"
         raise InputError(f"{folder}: {what}; give the folder that holds the model") from None

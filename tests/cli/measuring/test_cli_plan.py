@@ -18,7 +18,7 @@ def test_plan__prints_commands_to_paste(capsys):
 
 
 def test_plan__reads_the_list_of_git_diff(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{PATH}\n\nREADME.md\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{PATH}\n\nREADME.md\n".encode())))
 
     assert main(["plan", "--changed", "-", "--format", "json"]) == 0
 
