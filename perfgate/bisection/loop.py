@@ -12,6 +12,7 @@ from perfgate.bisection.repository import Line
 from perfgate.bisection.search import GOOD, Answer, Search, SearchRules, Step, plan_next
 from perfgate.bisection.trial import CommitBench, CommitError, PlaceStore, Trial, TrialResult, VoidError
 from perfgate.serving.progress import Progress
+from perfgate.storage.rounding import format_count
 
 MEASUREMENTS = "measurements"
 
@@ -53,7 +54,7 @@ class SearchLoop:
         folder = Path(MEASUREMENTS) / f"{number:04d}-{commit.short}"
         expected = f", {step.bits:.2f} bits expected" if step.bits is not None else ""
         self.progress.step(
-            f"{_count(step.blocks, 'block')} of {commit.short} ({step.place} of {search.places}) against GOOD{expected}; "
+            f"{format_count(step.blocks, 'block')} of {commit.short} ({step.place} of {search.places}) against GOOD{expected}; "
             f"{search.minutes:.1f} of {self.rules.budget:g} minutes used"
         )
         trial = Trial(good=self.line.good, commit=commit, blocks=step.blocks, number=number, folder=self.record.folder / folder)
@@ -98,7 +99,3 @@ class SearchLoop:
         commit = self.line.find(place)
         self.progress.step(f"  {commit.short}: {reason}")
         self.record.add(event, place, commit.sha, (self.read_clock() - begun) / 60, reason=reason)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number > 1 else ''}"

@@ -14,7 +14,7 @@ from perfgate.results.readings import FOREIGN_CPU, STOLEN_CPU
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 from perfgate.verdict.recorded import Recorded
 
 BUSY_SHARE = 0.2
@@ -35,7 +35,8 @@ class AddedSessions:
     aa_blocks: int
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.action} ({self.sessions} session(s), {self.aa_blocks} A/A blocks stored)"
+        taken = f"{format_count(self.sessions, 'session')}, {format_count(self.aa_blocks, 'A/A block')} stored"
+        return f"{self.file}: {self.action} ({taken})"
 
 
 def add_sessions(

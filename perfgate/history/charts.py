@@ -12,6 +12,7 @@ from statistics import fmean
 from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
 from perfgate.history.trends import LevelSeries, SeriesPoint
 from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, find_left, find_span, line, show_number
+from perfgate.storage.rounding import format_count
 
 WIDTHS, HEIGHT = (560.0, 340.0), 220.0
 """Each chart is drawn for wide screens and for phones."""
@@ -88,8 +89,7 @@ def _when(series: LevelSeries, index: float) -> float:
 
 
 def _summarise(series: LevelSeries) -> str:
-    count = len(series.changes)
-    changes = f"{count} change{'' if count == 1 else 's'} of level"
+    changes = f"{format_count(len(series.changes), 'change')} of level"
     return f"{len(series.points)} sessions, now {show_value(series, series.level)}, {changes}"
 
 

@@ -8,7 +8,7 @@ from perfgate.core import Arm
 from perfgate.evidence import Session
 from perfgate.report.table import Table
 from perfgate.stats.expert_use import NOT_MEASURED, ExpertUse, LayerUse, Unknown
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 
 REASONS = {
     Unknown.NOT_MEASURED: "it was not measured",
@@ -55,7 +55,7 @@ def _describe(use: ExpertUse) -> str:
         return f"expert use unknown: {REASONS[use.unknown]}"
     first = use.layers[0]
     return (
-        f"a decode step of {use.tokens_a_step} token{'s' if use.tokens_a_step > 1 else ''} touches "
+        f"a decode step of {format_count(use.tokens_a_step, 'token')} touches "
         f"{_span([layer.distinct_a_step for layer in use.layers])} of {first.experts} experts a layer "
         f"(uniform routing {first.uniform_a_step:.1f}); effective experts {_span([layer.effective for layer in use.layers])}"
     )

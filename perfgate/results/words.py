@@ -25,7 +25,7 @@ _REMARKS = {
     RemarkKind.ZERO_ITL: "ITL is 0 ms: no token came after a first one; drop --disable-stream, or read the server's log",
     RemarkKind.FEW_GAPS: (
         "{found} inter-token gaps for {due} due: requests broke off, or the server sent several tokens at once, as one"
-        " without processor time does; stream every token, quieten the machine, then measure again"
+        " without processor time does; stream every token, stop other work on the machine, then measure again"
     ),
     RemarkKind.SHARED_EVENT: "{found} inter-token gaps for {due} due: some tokens shared an event",
     RemarkKind.SPECULATIVE: (

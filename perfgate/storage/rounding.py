@@ -42,6 +42,11 @@ def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = 
     return f"{_format_hundredths(ratio, decimals, is_signed=is_signed)} %"
 
 
+def format_count(count: float, noun: str) -> str:
+    """Write a count with its noun, for example "1 window" or "3 windows"."""
+    return f"{count:.15g} {noun}{'' if count == 1 else 's'}"
+
+
 def format_interval(low: float, high: float, decimals: int | None = 1) -> str:
     """Write both ends of a change, for example "-0.3 to +2.4 %"."""
     return f"{_format_hundredths(low, decimals, is_signed=True)} to {format_percent(high, decimals, is_signed=True)}"

@@ -11,7 +11,7 @@ from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
 from perfgate.stats.moderated import Estimate
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 from perfgate.verdict.counters import count_blocks, explain_count
 from perfgate.verdict.differences import describe_arms, software_differences
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
@@ -195,7 +195,7 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
     looks = len(policy.plan.looks)
     over = f" over all {looks} looks" if looks > 1 else ""
     reason = (
-        f"{len(gating)} gating metrics after {_count(look)}: each excludes a loss of its margin, with "
+        f"{len(gating)} gating metrics after {format_count(look, 'block')}: each excludes a loss of its margin, with "
         f"{format_percent(CONFIDENCE, 0)} confidence{over}"
     )
     return (reason, f"beyond half a margin better: {', '.join(gains)}") if gains else (reason,)
@@ -223,12 +223,9 @@ def _explain_inconclusive(policy: Policy, gating: Sequence[Judgement], look: int
     )
     following = next((planned for planned in policy.plan.looks if planned > measured), None)
     if following is None:
-        return (f"undecided after the last look, at {_count(look)}: {open_metrics}",)
-    return (f"undecided after {_count(measured)}: {open_metrics}; {_count(following - measured)} more to the next look",)
-
-
-def _count(blocks: int) -> str:
-    return f"{blocks} block{'' if blocks == 1 else 's'}"
+        return (f"undecided after the last look, at {format_count(look, 'block')}: {open_metrics}",)
+    more = f"{format_count(following - measured, 'block')} more to the next look"
+    return (f"undecided after {format_count(measured, 'block')}: {open_metrics}; {more}",)
 
 
 def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:

@@ -63,7 +63,7 @@ def test_add__a_second_time_grows_the_file(tmp_path, capsys, stored):
     assert main(["baseline", "add", _write(tmp_path, 3), "--to", str(target), "--release", "v1"]) == 0
 
     baseline = load_baseline(path)
-    assert "added (1 session(s), 6 A/A blocks stored)" in capsys.readouterr().out
+    assert "added (1 session, 6 A/A blocks stored)" in capsys.readouterr().out
     assert {noise.anchor.release for noise in baseline.metrics.values()} == {"v1"}
 
 

@@ -131,7 +131,7 @@ def test_doctor__a_fit_machine_leaves_no_note(tmp_path, capsys):
 
     assert main(["runner", "doctor", "--kernel-log", "/none", "--note", str(folder)]) == 0
     assert (folder / "events.jsonl").read_bytes() == before
-    assert "0 finding(s)" in capsys.readouterr().out
+    assert "0 findings" in capsys.readouterr().out
 
 
 PROJECT = """

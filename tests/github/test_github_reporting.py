@@ -248,7 +248,7 @@ def test_learn_from__names_a_session_after_the_run(tmp_path):
     (stored,) = (tmp_path / "baselines").rglob("*.json")
     assert {start.session for start in load_baseline(stored).starts} == {"run-11-1-test-gpu"}
     assert {start.commit for start in load_baseline(stored).starts} == {HEAD}
-    assert lesson.message.startswith(f"{stored}: built (1 session(s), ")
+    assert lesson.message.startswith(f"{stored}: built (1 session, ")
     assert lesson.facts == {"hardware": "test-gpu", "scenario": "unit"}
 
 

@@ -133,8 +133,8 @@ print(json.dumps([alone, more, hidden]))
 
     assert one == ["GPU-0000"]
     assert two == ["GPU-0001", "GPU-0002"]
-    assert refused.startswith("gpus: the server's arguments spread the model over 2 GPU(s) from number 0 on")
+    assert refused.startswith("gpus: the server's arguments spread the model over 2 GPUs from number 0 on")
     assert "there are 1; take a machine with 2" in refused
-    assert "4 GPU(s) from number 1 on" in beyond
+    assert "4 GPUs from number 1 on" in beyond
     assert "there are 1;" in hidden
     assert "a longer CUDA_VISIBLE_DEVICES" in hidden

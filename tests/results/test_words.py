@@ -33,7 +33,7 @@ def test_describe_damage__every_kind_has_words(kind):
             Remark(kind=RemarkKind.FEW_GAPS, found=29, due=36),
             (
                 "29 inter-token gaps for 36 due: requests broke off, or the server sent several tokens at once, as one without"
-                " processor time does; stream every token, quieten the machine, then measure again"
+                " processor time does; stream every token, stop other work on the machine, then measure again"
             ),
         ),
         (Remark(kind=RemarkKind.OF_SESSION, detail="the server died"), "the server died"),

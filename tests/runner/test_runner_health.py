@@ -154,9 +154,9 @@ def run_doctor(library, tmp_path, state="", options="", **env):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("", "1 GPU(s) (h200), 0 finding(s); the kernel's log may not be read"),
-        ("links_down=18", "0 finding(s)"),
-        ("count=8", "8 GPU(s) (h200)"),
+        ("", "1 GPU (h200), 0 findings; the kernel's log may not be read"),
+        ("links_down=18", "0 findings"),
+        ("count=8", "8 GPUs (h200)"),
     ],
 )
 def test_doctor__machines_that_are_fit(library, tmp_path, state, words):
@@ -173,7 +173,7 @@ def test_doctor__another_machine_than_asked_for(library, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("build", "code", "words"), [(read_build(), 0, "0 finding(s)"), ("0.1.0+0123456789ab", 40, "the workflows are of 0.1.0+01")]
+    ("build", "code", "words"), [(read_build(), 0, "0 findings"), ("0.1.0+0123456789ab", 40, "the workflows are of 0.1.0+01")]
 )
 def test_doctor__another_perfgate_than_the_workflows(library, tmp_path, build, code, words):
     done = run_doctor(library, tmp_path, options=f'"--build", "{build}"')
@@ -192,7 +192,7 @@ def test_doctor__looks_only_at_the_slots_gpu(library, tmp_path):
 @pytest.mark.parametrize(
     ("script", "code", "words"),
     [
-        ("exit 0", 0, "0 finding(s)"),
+        ("exit 0", 0, "0 findings"),
         ("echo 'Memory: Fail'; exit 226", 30, "DCGM's diagnosis: failed (Memory: Fail)"),
         (None, 20, "dcgmi is not installed"),
     ],

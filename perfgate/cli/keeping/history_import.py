@@ -10,6 +10,7 @@ import click
 from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.history import require_extra
+from perfgate.storage.rounding import format_count
 from perfgate.storage.state import find_machine_history
 
 STORE = click.option(
@@ -60,6 +61,6 @@ def import_past(*, paths: tuple[Path, ...], store: str, style: str, **told: Any)
             "cold": cold,
             "left_out": skipped,
         },
-        f"{len(runs)} runs read, {added} added, {len(runs) - added} already there; {cold} of them cold",
+        f"{format_count(len(runs), 'run')} read, {added} added, {len(runs) - added} already there; {cold} of them cold",
     )
     return 0

@@ -22,6 +22,7 @@ from perfgate.runner.health import Finding, Severity, find_severity, judge_healt
 from perfgate.runner.settings import load_runner
 from perfgate.runner.slots import Held, Wish, hold
 from perfgate.runner.status import format_json, format_metrics, read_status
+from perfgate.storage.rounding import format_count
 
 # Not `readable`, which click takes for a condition: a slot's user may not read the log, and the doctor says so.
 LOG = click.Path(path_type=Path, readable=False)
@@ -59,7 +60,7 @@ def doctor(expect: str | None, build: str | None, *, deep: bool, style: str, ker
             click.echo(f"{finding.severity.name.lower()}: {finding.where}: {finding.message}")
         labels = ", ".join(sorted({one.label for one in readings})) or "none"
         unread = "" if log is not None else "; the kernel's log may not be read, so XID errors were not looked for"
-        click.echo(f"{len(readings)} GPU(s) ({labels}), {len(findings)} finding(s){unread}")
+        click.echo(f"{format_count(len(readings), 'GPU')} ({labels}), {format_count(len(findings), 'finding')}{unread}")
     if note is not None:
         add_note(note, findings)
     return int(find_severity(findings))

@@ -12,6 +12,7 @@ import click
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.report.table import Table, choose_layout
 from perfgate.scenario.selection import Selection, SelectionRequest, read_table, select_scenarios
+from perfgate.storage.rounding import format_count
 from perfgate.storage.stream import STREAM, read_text
 
 
@@ -60,7 +61,7 @@ def _tell(selection: Selection) -> Iterator[str]:
     if others := [left.scenario for left in selection.unselected if not left.is_wanted]:
         yield f"no touched path asks for {', '.join(others)}"
     if selection.unknown:
-        yield f"no rule for {len(selection.unknown)} path(s): {', '.join(selection.unknown[:3])}"
+        yield f"no rule for {format_count(len(selection.unknown), 'path')}: {', '.join(selection.unknown[:3])}"
     count = len(selection.selected)
     for one in selection.selected:
         yield f"perfgate gate {one.scenario} --blocks {one.blocks} --scenarios-in-pr {count}"

@@ -8,7 +8,7 @@ from math import expm1, log1p
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.report.table import Table
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 from perfgate.verdict.design import DesignChoice, PricedDesign, choose_designs, describe_scatter, find_lag, measure_warmup
 from perfgate.verdict.power import Study
 
@@ -59,7 +59,7 @@ Another number of windows or requests is another design: calibrate it anew."""
 def _tell_price(study: Study, effect: float, sessions: int) -> Iterator[str]:
     cost, scenario = study.cost, study.scenario
     hardware = study.baseline.fingerprint.facts.get("hardware", "unnamed hardware")
-    told = f"as {sessions} session(s) took" if sessions else "as --start-s, --window-s and --warmups say"
+    told = f"as {format_count(sessions, 'session')} took" if sessions else "as --start-s, --window-s and --warmups say"
     block_s = 60 * cost.minutes(study.own_size) / study.own_size.blocks
     yield f"{scenario.name} on {hardware}: designs that find a loss of {format_percent(effect)} nine times in ten"
     yield (
@@ -106,7 +106,8 @@ def _tell_choice(choice: DesignChoice, lay: Callable[[Table], str]) -> Iterator[
     if best is None:
         yield f"{title}: none of the designs tried, with up to {taken} stored sessions of equal arms"
     elif taken > stored:
-        yield f"{title}: none with {stored} stored session(s) of equal arms; with {taken}, if they show no more offset:"
+        have = format_count(stored, "stored session")
+        yield f"{title}: none with {have} of equal arms; with {taken}, if they show no more offset:"
     else:
         yield f"{title}:"
     header = ["windows per start", "blocks", "requests", "GPU-minutes", "power", ""]

@@ -9,7 +9,7 @@ from perfgate.evidence import Session
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
 from perfgate.stats.binomial import bound_rate
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 
 COUNTED = {"nvidia-h200-141gb": (0, 27), "nvidia-h100-80gb-hbm3": (0, 16)}
 """False alarms among verdicts on equal arms that share no block, by kind of machine: docs/evidence/error-rates.md has how they
@@ -18,7 +18,7 @@ were counted. A kind of machine that is missing was never counted."""
 
 def describe_evidence(verdict: Verdict, session: Session) -> str:
     """Blocks and machine time, without a full stop."""
-    blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'}"
+    blocks = format_count(verdict.blocks, "block")
     if set(session.fingerprints) == {Arm.CANDIDATE}:
         blocks = "the candidate alone against stored noise"
     return f"{blocks}, {measure_minutes(session)}"

@@ -8,7 +8,7 @@ from perfgate.core import Judgement, Outcome, Role, Verdict
 from perfgate.evidence import Session
 from perfgate.report.words import wording
 from perfgate.report.words.remedies import find_entry, name_remedies
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
 
 _BECAUSE = {
@@ -88,7 +88,7 @@ def _tell_bounds(judgement: Judgement) -> str:
 
 def _tell_evidence(verdict: Verdict) -> str:
     looks, share = verdict.policy.get("looks"), verdict.policy.get("alpha_look")
-    blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'} of fresh servers"
+    blocks = f"{format_count(verdict.blocks, 'block')} of fresh servers"
     if verdict.policy.get("stage") == 1:
         blocks = "the candidate alone, held against stored sessions"
     rule = f"looks were planned after {looks} blocks" if looks else "no look was planned"
@@ -106,7 +106,7 @@ def _list_mishaps(verdict: Verdict, session: Session) -> Iterator[str]:
     if again:
         counted = (window.telemetry for window in session.windows if window.role is not Role.WARMUP)
         told = "stalled or held other work" if any(map(describe_other_work, counted)) else "stalled"
-        yield f"{again} window{'' if again == 1 else 's'} {told} and had to be measured again"
+        yield f"{format_count(again, 'window')} {told} and had to be measured again"
     if session.superseded:
         yield f"{len(session.superseded)} windows were cut off by a break and measured anew"
     if verdict.outcome is Outcome.INVALID:

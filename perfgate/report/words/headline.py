@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from perfgate.core import Judgement, Outcome, Verdict, combine_outcomes
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
+from perfgate.storage.rounding import format_count
 from perfgate.verdict.counters import COUNTERS, describe_count
 
 TOP = 3
@@ -89,7 +90,7 @@ class Headline:
             more = len(self.lost_counts) - COUNTS_SHOWN
             yield f"lost: {clean(', '.join(self.lost_counts[:COUNTS_SHOWN]))}{f' and {more} more' if more > 0 else ''}"
         if self.slower_layers:
-            yield f"kernels slower in {self.slower_layers} layer{'' if self.slower_layers == 1 else 's'}"
+            yield f"kernels slower in {format_count(self.slower_layers, 'layer')}"
         if is_alone and self.shown_losses:
             yield f"slower, but cannot fail a change: {clean(', '.join(self.shown_losses))}"
 

@@ -32,6 +32,7 @@ from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, 
 from perfgate.serving.watch.gpu_processes import GpuProcesses, Ticker, summarize_gpu
 from perfgate.serving.watch.other_work import count_work, list_cached, list_caches, name_added
 from perfgate.storage.journal import cut_torn_member
+from perfgate.storage.rounding import format_count
 
 PERIOD_S = 0.2
 # The engine answers in the loop that streams tokens, so it is asked seldom, and never in the first second.
@@ -281,9 +282,9 @@ def _require_gpus(launch: Launch) -> None:
     wanted = layout.first_gpu + layout.gpus
     if there is not None and wanted > there:
         raise InputError(
-            f"gpus: the server's arguments spread the model over {layout.gpus} GPU(s) from number {layout.first_gpu} on "
-            f"(server.args: --tp-size, --pp-size, --dp-size, --base-gpu-id), and there are {there}; take a machine with "
-            f"{wanted}, a longer CUDA_VISIBLE_DEVICES, or another scenario (`perfgate scenarios`)"
+            f"gpus: the server's arguments spread the model over {format_count(layout.gpus, 'GPU')} from number "
+            f"{layout.first_gpu} on (server.args: --tp-size, --pp-size, --dp-size, --base-gpu-id), and there are {there}; "
+            f"take a machine with {wanted}, a longer CUDA_VISIBLE_DEVICES, or another scenario (`perfgate scenarios`)"
         )
 
 
@@ -293,7 +294,7 @@ def describe_monitor(monitor: GpuMonitor | None) -> str:
         return "no GPU is watched"
     missing = f"; it cannot tell {', '.join(sorted(monitor.unsupported))}" if monitor.unsupported else ""
     names = f": {', '.join(monitor.read_uuids())}" if monitor.count > 1 else ""
-    return f"NVML watches {monitor.count} GPU(s){names}{missing}"
+    return f"NVML watches {format_count(monitor.count, 'GPU')}{names}{missing}"
 
 
 def _list_pids(devices: Sequence[DeviceSample]) -> tuple[int, ...]:

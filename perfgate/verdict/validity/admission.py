@@ -25,7 +25,7 @@ from perfgate.results.readings import (
 from perfgate.results.words import describe_damage, describe_driver_problem, describe_remark
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 from perfgate.verdict.differences import (
     describe_arms,
     describe_difference,
@@ -62,6 +62,7 @@ MIN_READABLE_S = 2.0
 NAMED_CPU_SHARE = 0.25
 # Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
 MAX_RANDOM_HIT_RATE = 0.2
+_STOP_OTHERS = "stop other work on the machine, then measure again"
 
 
 def admit(session: Session, limits: AdmissionLimits) -> tuple[str, ...]:
@@ -220,13 +221,13 @@ def _check_telemetry(window: Window, limits: AdmissionLimits) -> Iterator[str]:
 def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load) -> Iterator[str]:
     """Name what disturbed a window of `load` that took `lasted_s` seconds, as its own readings tell."""
     if (found := telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
-        yield f"{found:g} foreign process(es) used the GPU; stop them, or take another runner"
+        yield f"other processes used the GPU: {found:g}; stop them, or take another runner"
     if (share := telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
         lost = format_percent(share, 0)
         yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
     is_readable = SM_CLOCK_MHZ in telemetry and lasted_s >= MIN_READABLE_S
     if is_readable and (share := _sum_lost_cpu(telemetry) or 0.0) > MAX_LOST_CPU_SHARE:
-        yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
+        yield f"others took {format_percent(share, 0)} of the machine's CPU time; {_STOP_OTHERS}"
     rate = telemetry.get(CACHE_HIT_RATE, 0)
     if load.is_random and not load.keep_cache and rate > MAX_RANDOM_HIT_RATE + 1 / load.num_prompts:
         yield f"{format_percent(rate, 0)} of random prompts came from the prefix cache, which is emptied before; find out why"
@@ -265,8 +266,8 @@ def name_disturbed(session: Session) -> Iterator[str]:
     if lost:
         most, place = max(lost)
         yield (
-            f"others took more than {format_percent(NAMED_CPU_SHARE, 0)} of the machine's CPU time in {len(lost)} window(s), "
-            f"{format_percent(most, 0)} in {place}: the numbers are of a machine under load, quieten it"
+            f"others took more than {format_percent(NAMED_CPU_SHARE, 0)} of the machine's CPU time in "
+            f"{format_count(len(lost), 'window')}, {format_percent(most, 0)} in {place}; {_STOP_OTHERS}"
         )
 
 
@@ -312,5 +313,5 @@ def _check_lost_cpu(block: int, base: ServerStart, candidate: ServerStart) -> It
     if abs(left - right) > MAX_LOST_CPU_DIFFERENCE:
         yield (
             f"block {block}: others took {format_percent(left, 0)} of the machine's CPU time from base, "
-            f"{format_percent(right, 0)} from candidate; quieten the machine, then measure again"
+            f"{format_percent(right, 0)} from candidate; {_STOP_OTHERS}"
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
+from perfgate.storage.rounding import format_count
 
 _STOP = "raise warmup.max_discards, or find out from the server's log why it does so in every window"
 _SHARED = "without --caches a program of the same user that compiles meanwhile is counted, too"
@@ -39,7 +40,7 @@ _KINDS = {
 def describe_other_work(telemetry: Mapping[str, float], *, allows_retraction: bool = False) -> str:
     """Say what a server did in a window besides serving, such as "compiled 3 kernels"; empty for nothing or nothing known."""
     found = [
-        f"{_KINDS[name].verb} {telemetry[name]:g} {_KINDS[name].noun}{'' if telemetry[name] == 1 else 's'}"
+        f"{_KINDS[name].verb} {format_count(telemetry[name], _KINDS[name].noun)}"
         for name in _find(telemetry, allows_retraction=allows_retraction)
     ]
     return " and ".join(found)

@@ -99,7 +99,8 @@ def _check_warmth(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
         return
     curve = (*start.warmups, *start.measured[:2])
     if not is_steady([read_badness(window) for window in curve], limits.scenario.warmup.steady_ratio, limits.noise):
-        yield f"start {start.number}: never steady ({describe_curve(window.run for window in curve)}); quieten the machine"
+        shown = describe_curve(window.run for window in curve)
+        yield f"start {start.number}: never steady ({shown}); stop other work on the machine"
 
 
 def _check_reruns(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:

@@ -170,7 +170,7 @@ def test_command__designs_from_stored_sessions(capsys):
     code, out, _ = run(capsys, "--design", "--effect", "0.03", *(part for folder in STORED for part in ("--from", folder)))
 
     assert code == 0
-    assert "a block takes 116 s, as 2 session(s) took: 64 s beside windows, 2 x (2 + 5) windows of 3.7 s" in out
+    assert "a block takes 116 s, as 2 sessions took: 64 s beside windows, 2 x (2 + 5) windows of 3.7 s" in out
     assert "5 windows per start leave 0.20 places of drift" in out
     assert out.count("cheapest") >= 1
     assert out.count("the scenario today") == 2
