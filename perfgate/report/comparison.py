@@ -13,7 +13,7 @@ from perfgate.report.table import Table, choose_layout, lay_out_markdown
 from perfgate.report.words import wording
 from perfgate.report.words.remedies import name_remedies
 from perfgate.stats.welch import PLAN_LIMIT
-from perfgate.storage.rounding import describe_judgement, round_floats
+from perfgate.storage.rounding import describe_judgement, format_count, round_floats
 from perfgate.verdict.runs.compare import Comparison, Group
 from perfgate.verdict.runs.workloads import show_fact
 
@@ -98,13 +98,14 @@ def _introduce(group: Group, *, is_only: bool) -> Iterator[str]:
     for arm in Arm:
         runs = group.arms[arm]
         dropped = f", {len(runs.cold)} dropped as cold" if runs.cold else ""
-        yield f"{arm}: {len(runs.kept)} runs compared{dropped}"
+        yield f"{arm}: {format_count(len(runs.kept), 'run')} compared{dropped}"
         yield from (f"cold: {cold.run.source} ({arm}): {cold.figures}" for cold in runs.cold)
 
 
 def _row(judgement: Judgement, group: Group) -> tuple[str, ...]:
     metric = judgement.metric
-    more = _count(group.further[metric]) if metric in group.further else "-"
+    unplanned = wording.MISSING if judgement.outcome is Outcome.INCONCLUSIVE else "-"
+    more = _count(group.further[metric]) if metric in group.further else unplanned
     return (
         wording.title(judgement),
         wording.value(metric, judgement.base, has_unit=False),

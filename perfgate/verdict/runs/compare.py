@@ -36,7 +36,7 @@ class Group:
     """The comparison of one workload.
 
     `further` says for each undecided metric how many more runs an arm would settle it, None for more than `PLAN_LIMIT`;
-    with stored noise it counts server starts instead.
+    with stored noise it counts server starts instead. A metric whose spread is unknown is not in it.
     """
 
     workload: Facts
@@ -97,7 +97,11 @@ def _compare_group(workload: Facts, members: Mapping[Arm, Sequence[Run]], rule: 
         workload=workload,
         arms=arms,
         judgements=judgements,
-        further={judgement.metric: runs for judgement, runs in judged if judgement.outcome is Outcome.INCONCLUSIVE},
+        further={
+            judgement.metric: runs
+            for judgement, runs in judged
+            if judgement.outcome is Outcome.INCONCLUSIVE and (_has_spread(arms) or judgement.metric in rule.priors)
+        },
         outcome=combine_outcomes(gating),
         reasons=_explain(arms, gating),
         warnings=_find_warnings(arms, rule),
@@ -129,4 +133,10 @@ def _find_warnings(arms: Mapping[Arm, ArmRuns], rule: Rule) -> tuple[str, ...]:
         for arm, runs in arms.items()
         for slow in find_slow(runs.kept)
     ]
-    return (*found, *rule.caveats, *((ONE_BLOCK,) if rule.priors else (ONE_START, PLANNED_SPREAD)))
+    assumed = (ONE_BLOCK,) if rule.priors else (ONE_START, PLANNED_SPREAD) if _has_spread(arms) else (ONE_START,)
+    return (*found, *rule.caveats, *assumed)
+
+
+def _has_spread(arms: Mapping[Arm, ArmRuns]) -> bool:
+    """Whether any arm has two runs, whose difference tells how far runs scatter."""
+    return any(len(runs.kept) > 1 for runs in arms.values())

@@ -83,6 +83,16 @@ def test_command__founding_runs(capsys):
     assert out.endswith("  what to do: docs/troubleshooting.md, INCONCLUSIVE\n")
 
 
+def test_command__one_run_each_has_no_spread_to_plan_by(capsys):
+    code, out, _ = run(capsys, OFF[0], ON[0])
+
+    assert code == 3
+    assert "base: 1 run compared" in out
+    assert {line.split()[-1] for line in out.splitlines() if "INCONCLUSIVE" in line and line[0] in "OMP"} == {"n/a"}
+    assert "more runs of each arm" not in out
+    assert "spread of these runs" not in out
+
+
 def test_command__one_result_folder_is_judged_by_another_command(capsys, tmp_path):
     (tmp_path / "session.json").write_text("{}")
 
