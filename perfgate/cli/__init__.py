@@ -82,6 +82,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "runner": Entry(module="machine.runner", summary="Check, lock, clean and protect a GPU machine that measures."),
     },
 }
+OTHER_NAMES = {"diff": "compare", "results": "list", "judge": "check", "why": "explain"}
+"""What other programs call a command."""
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
@@ -91,7 +93,7 @@ class ProgramGroup(LazyGroup):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; of a name that is none, say which are near."""
         name = args[0]
-        near = get_close_matches(name, COMMANDS, n=2)
+        near = [OTHER_NAMES[name]] if name in OTHER_NAMES else get_close_matches(name, COMMANDS, n=2)
         if near and name not in COMMANDS:
             ctx.fail(f"No such command '{name}'. Did you mean {' or '.join(map(repr, near))}?")
         return super().resolve_command(ctx, args)

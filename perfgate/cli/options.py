@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
+from perfgate.cli.completion import complete_scenario
 from perfgate.cli.output import FILE
 from perfgate.cli.sections import add_options, arm_option, folder_option, judging_option, proof_option
 from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.results.folders import RESULTS, find_cut_off
 from perfgate.results.records import load_proof
-from perfgate.scenario.catalog import list_scenarios, read_scenario_text
+from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario, parse_scenario, replace_looks
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
@@ -175,12 +175,6 @@ def choose_folder(scenario: str, out: Path | None, parent: Path, *, resume: bool
     if resume and out is None:
         return find_cut_off(parent, scenario)
     return out or name_folder(scenario, parent)
-
-
-def complete_scenario(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Name the scenarios that ship and begin like what was typed; a scenario may be a file too."""
-    shipped = [CompletionItem(name) for name in list_scenarios() if name.startswith(begun)]
-    return shipped or [CompletionItem(begun, type="file")]
 
 
 def add_scenario_argument(default: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

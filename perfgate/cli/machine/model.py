@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from perfgate.cli.completion import complete_scenario
 from perfgate.cli.output import FILE, add_format_option, print_json
 from perfgate.errors import InputError, ModelError
 from perfgate.report.expert_use import REASONS, tabulate_use
@@ -31,7 +32,13 @@ def command() -> None:
 
 @command.command()
 @click.argument("folder", metavar="[DIR]", required=False, type=FILE)
-@click.option("--scenario", "scenario_name", metavar="NAME", help="Also require this scenario's model, field by field.")
+@click.option(
+    "--scenario",
+    "scenario_name",
+    metavar="NAME",
+    shell_complete=complete_scenario,
+    help="Also require this scenario's model, field by field.",
+)
 @click.option("--routing", "url", metavar="URL", help="Ask the SGLang server at URL which experts its tokens choose.")
 @click.option(
     "--recorded-in",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.options import add_scenario_argument, complete_scenario, read_scenario
+from perfgate.cli.completion import complete_scenario
+from perfgate.cli.options import add_scenario_argument, read_scenario
 from perfgate.cli.output import add_format_option, print_json, write_file
 from perfgate.errors import InputError
 from perfgate.scenario.catalog import list_scenarios, load_scenario

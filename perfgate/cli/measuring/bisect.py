@@ -20,6 +20,7 @@ from perfgate.bisection.record import SEARCH_FILE, begin
 from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, print_text
+from perfgate.cli.completion import complete_scenario
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.options import PAIRS
 from perfgate.cli.output import FILE
@@ -34,7 +35,12 @@ _search_option = option_of("The search")
 _served_option = option_of("With --scenario")
 _commanded_option = option_of("With --command")
 _SUBJECT = (
-    _search_option("--scenario", metavar="NAME|FILE", help="Serve each commit, and measure this scenario."),
+    _search_option(
+        "--scenario",
+        metavar="NAME|FILE",
+        shell_complete=complete_scenario,
+        help="Serve each commit, and measure this scenario.",
+    ),
     _search_option("--command", "shell", metavar="CMD", help="Run this in each commit's checkout: it prints a number or JSON."),
     _search_option("--repo", type=FILE, default=Path(), show_default=True, metavar="PATH", help="The repository."),
     _search_option("--build", default="", metavar="CMD", help="Run this once in each fresh checkout."),

@@ -12,6 +12,7 @@ import click
 from perfgate.bisection.guard import Guard
 from perfgate.bisection.locks import Lock, find_lock, list_bumps, read_lock, read_pair
 from perfgate.bisection.packages import PackageStore, read_bumps, require_base
+from perfgate.cli.completion import complete_scenario
 from perfgate.cli.measuring.bisect import COMMANDED, SEARCHED, SERVED, check_search, plan_search, run_search
 from perfgate.cli.output import FILE
 from perfgate.cli.sections import SectionCommand, add_options, option_of
@@ -22,7 +23,9 @@ from perfgate.scenario.selection import read_table
 _search_option = option_of("The search")
 _SUBJECT = (
     _search_option("--engine", default=sys.executable, metavar="PYTHON", help="Python with the packages of BASE."),
-    _search_option("--scenario", metavar="NAME|FILE", help="Serve the engine with each set of packages."),
+    _search_option(
+        "--scenario", metavar="NAME|FILE", shell_complete=complete_scenario, help="Serve the engine with each set of packages."
+    ),
     _search_option("--after", type=FILE, metavar="RESULT_DIR", help="Search only where this session is a REGRESSION."),
     _search_option("--command", "shell", metavar="CMD", help="Run this with each set of packages: it prints a number or JSON."),
 )

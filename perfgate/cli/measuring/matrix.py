@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from perfgate.cli.completion import complete_matrix
 from perfgate.cli.output import FILE, add_format_option, print_result, write_file
 from perfgate.core import Arm
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
@@ -22,7 +23,7 @@ from perfgate.verdict.cells import judge_cells
 
 
 @click.command(name="matrix")
-@click.argument("file", metavar="NAME|FILE")
+@click.argument("file", metavar="NAME|FILE", shell_complete=complete_matrix)
 @click.option("--out", required=True, type=FILE, metavar="DIR", help="New folder for the results.")
 @click.option("--resume", is_flag=True, help="Continue the interrupted matrix in DIR; if it is complete, print its table.")
 @click.option("--model", type=FILE, help="Folder of the model on this machine.")

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from perfgate.cli.completion import complete_scenario
 from perfgate.cli.output import FILE
 from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.cli.sections import SectionCommand, folder_option, option_of
@@ -56,7 +57,10 @@ _cost_option = option_of("Cost of a start")
 @click.command(name="power", cls=SectionCommand)
 @_noise_option("--baseline", "baseline_file", type=FILE, help="A baseline file.")
 @_noise_option(
-    "--scenario", "scenario_name", help="A scenario by name or file; default: the one that the baseline names, if it ships."
+    "--scenario",
+    "scenario_name",
+    shell_complete=complete_scenario,
+    help="A scenario by name or file; default: the one that the baseline names, if it ships.",
 )
 @_noise_option("--baselines", "folders", type=FILE, multiple=True, help="Folder to look for the scenario's baseline in.")
 @_noise_option(
