@@ -32,6 +32,9 @@ from perfgate.storage.schema import adapt, dump
 RESULTS = Path("perfgate-results")
 """Where sessions go by default, below the working directory."""
 
+DEMOS = Path("perfgate-demo")
+"""Where `perfgate demo` copies its sessions to, below the working directory."""
+
 Work = TypeVar("Work", Scenario, Matrix)
 
 
@@ -46,8 +49,11 @@ class ResultFolder:
 
 
 def list_results(parent: Path) -> list[ResultFolder]:
-    """Read the result folders below `parent`, the newest first. Folders that cannot be read are left out."""
-    if not parent.is_dir():
+    """Read the result folders below `parent`, the newest first. Folders that cannot be read are left out.
+
+    RESULTS need not exist yet. Raise InputError where another folder does not.
+    """
+    if not parent.is_dir() and parent != RESULTS:
         raise InputError(f"{parent}: no such folder; sessions go to {RESULTS} below the folder they are started in")
     return sorted(_find(parent), key=lambda one: (one.record.begun_utc, str(one.path)), reverse=True)
 
@@ -56,8 +62,15 @@ def find_latest(parent: Path = RESULTS) -> Path:
     """The newest result folder below `parent`. Raise InputError where there is none."""
     found = list_results(parent)
     if not found:
-        raise InputError(f"{parent}: holds no result folder; give the one that you mean")
+        raise InputError(f"{explain_none(parent)}; give the result folder that you mean")
     return found[0].path
+
+
+def explain_none(parent: Path) -> str:
+    """Say that `parent` holds no results yet, and what makes or lists some."""
+    if DEMOS.is_dir():
+        return f"no results in {parent} yet; those of the demo lie in {DEMOS}: `perfgate list {DEMOS}`"
+    return f"no results in {parent} yet; `perfgate gate` measures, `perfgate demo` shows what a result looks like"
 
 
 def find_cut_off(parent: Path, scenario: str) -> Path:

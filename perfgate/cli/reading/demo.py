@@ -21,6 +21,7 @@ from perfgate.gate.pages import write_page
 from perfgate.gate.reports import build_report
 from perfgate.report.render import render_text
 from perfgate.report.table import choose_layout
+from perfgate.results.folders import DEMOS
 from perfgate.results.records import SESSION_FILE
 
 SPEED = 60.0
@@ -72,7 +73,7 @@ def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> i
     The exit code is always 0.
     """
     recording = RECORDINGS[outcome]
-    folder = copy_recording(outcome, out or Path("perfgate-demo") / outcome)
+    folder = copy_recording(outcome, out or DEMOS / outcome)
     click.echo(f"{recording.about}\n")
     case = load_case(folder)
     if live:

@@ -81,7 +81,7 @@ def test_report__a_page_alone_takes_nothing_of_a_comment(slower, tmp_path, capsy
         (["{slower}", "--format", "html"], "'html' is not one of"),
         (["{slower}", "--link", "javascript:x"], "--link 'javascript:x': no address"),
         (["{slower}", "--link", "https://e.example/) [x"], "no address"),
-        ([], "perfgate-results: no such folder"),
+        ([], "no results in perfgate-results yet"),
     ],
 )
 def test_report__bad_input_is_exit_2(slower, tmp_path, monkeypatch, capsys, *, arguments, words):
