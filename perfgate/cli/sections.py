@@ -58,10 +58,11 @@ judging_option = option_of("Measurement and verdict")
 proof_option = option_of("Proof that the candidate ran the changed code")
 folder_option = option_of("Results")
 subject_option = option_of("The pull request and its run")
+ci_option = option_of("In CI")
 """Sections that several commands have."""
 
 
-add_share_option = judging_option(
+add_share_option = ci_option(
     "--scenarios-in-pr",
     type=click.IntRange(min=1),
     default=1,

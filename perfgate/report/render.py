@@ -18,6 +18,7 @@ from perfgate.report.junit import format_junit
 from perfgate.report.layers import summarise_layers, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import MetricRow, View, build_view
+from perfgate.report.words.advice import write_command
 from perfgate.report.words.breakdown import Breakdown, build_breakdown
 from perfgate.report.words.figure import LEGEND
 from perfgate.report.words.headline import TOP, Headline, write_heading
@@ -188,14 +189,21 @@ def _list_shown(view: View, fold: Fold, *, is_brief: bool) -> list[MetricRow]:
 
 
 def render_text(report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> str:
-    """Return plain text whose first line is the verdict; `lay` lays out its table."""
+    """Return plain text whose first line is the verdict; `lay` lays out its table.
+
+    Of a void session that line has the whole cause, and the others are counted: they often follow from it.
+    """
     view, verdict = report.view, report.verdict
+    cause, *others = verdict.reasons if verdict.outcome is Outcome.INVALID and verdict.reasons else ("",)
+    explain = write_command("explain", report.session.source) if report.session.source else "perfgate explain"
     return (
         _environment(escape.plain)
         .get_template("verdict.txt.j2")
         .render(
             view=view,
-            headline=Safe(view.headline.write(escape.plain)),
+            headline=Safe(f"{view.headline.answer}: {escape.plain(cause)}" if cause else view.headline.write(escape.plain)),
+            why=() if cause else view.reasons,
+            consequences=f"{len(others)} more that may follow from it; `{explain}` prints them" if others else "",
             table=Safe(lay(tabulate_rows(view.rows, view.base_title))),
             has_baseline=report.baseline is not None,
             where=_say_where(build_breakdown(report.attribution, verdict.judgements), verdict),

@@ -71,11 +71,12 @@ def test_help__names_each_command_in_a_section(capsys):
     assert said.index("\n  demo ") < said.index("\n  gate ") < said.index("CI plumbing")
 
 
-def test_program__near_name(capsys):
-    code = main(["repport"])
+@pytest.mark.parametrize(("typed", "meant"), [("repport", "report"), ("diff", "compare"), ("results", "list")])
+def test_program__near_name(typed, meant, capsys):
+    code = main([typed])
 
     assert code == 2
-    assert "Did you mean 'report'" in capsys.readouterr().err
+    assert f"Did you mean '{meant}'" in capsys.readouterr().err
 
 
 def test_compare__a_pair_is_base_and_candidate(capsys):
@@ -133,6 +134,29 @@ def test_explain__without_a_metric_takes_the_one_that_decided(capsys):
     assert "INCONCLUSIVE" in last
 
 
+@pytest.mark.parametrize("folder", [EQUAL, UNDECIDED, SLOWER], ids=lambda folder: folder.name)
+def test_explain__without_a_metric_takes_the_one_of_the_headline(folder, capsys):
+    main(["check", str(folder)])
+    headline = capsys.readouterr().out.splitlines()[0]
+    main(["explain", str(folder)])
+    title = capsys.readouterr().out.partition(" went from ")[0]
+
+    assert re.search(rf": (worst is )?{title}\b", headline)
+
+
+def test_check__invalid_has_the_whole_cause_and_counts_the_rest(capsys):
+    main(["check", str(VOID)])
+    first, *rest = capsys.readouterr().out.splitlines()
+    main(["explain", str(VOID)])
+    told = capsys.readouterr().out
+
+    assert first.endswith("serve weights whose router looks at the token")
+    assert [line for line in rest if line.startswith("why")] == [
+        f"why       4 more that may follow from it; `perfgate explain {VOID}` prints them"
+    ]
+    assert told.count("Also found: ") == 4
+
+
 def test_explain__inconclusive_never_says_that_nothing_is_to_be_done(capsys):
     main(["explain", str(UNDECIDED)])
     said = capsys.readouterr().out
@@ -160,8 +184,23 @@ def test_list__newest_first(tmp_path, capsys):
 
 
 def test_list__without_a_store(capsys):
-    assert main(["list"]) == 2
-    assert "perfgate-results: no such folder" in capsys.readouterr().err
+    assert main(["list"]) == 0
+    assert "no results in perfgate-results yet; `perfgate gate` measures" in capsys.readouterr().out
+    assert main(["list", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main(["list", "elsewhere"]) == 2
+    assert "elsewhere: no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "code"), [("list", 0), ("explain", 2), ("report", 2)])
+def test_command__after_the_demo_says_where_its_results_lie(tmp_path, command, code, capsys):
+    shutil.copytree(SLOWER, tmp_path / "perfgate-demo" / "regression")
+
+    assert main([command]) == code
+    captured = capsys.readouterr()
+    assert "those of the demo lie in perfgate-demo: `perfgate list perfgate-demo`" in captured.out + captured.err
+    assert main(["list", "perfgate-demo"]) == 0
+    assert "perfgate-demo/regression" in capsys.readouterr().out
 
 
 def test_report__opens_the_newest(tmp_path, monkeypatch, capsys):
@@ -225,11 +264,25 @@ def test_doctor__tells_what_can_be_done_without_an_engine(capsys):
     assert "perfgate demo" in capsys.readouterr().out
 
 
-def test_completion__of_a_scenario(monkeypatch, capsys):
-    monkeypatch.setenv("COMP_WORDS", "perfgate run cpu")
-    monkeypatch.setenv("COMP_CWORD", "2")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("run cpu", "plain,cpu-moe"),
+        ("scenarios show cpu", "plain,cpu-moe"),
+        ("bisect GOOD BAD --scenario cpu", "plain,cpu-moe"),
+        ("deps base.lock head.lock --scenario cpu", "plain,cpu-moe"),
+        ("power --scenario cpu", "plain,cpu-moe"),
+        ("model verify --scenario cpu", "plain,cpu-moe"),
+        ("matrix gpt", "plain,gpt-oss-20b-shape-backends"),
+        ("matrix ./mine", "file,./mine"),
+        ("explain results p99_i", "plain,p99_itl_ms"),
+    ],
+)
+def test_completion__of_a_name_that_ships(typed, offered, monkeypatch, capsys):
+    monkeypatch.setenv("COMP_WORDS", f"perfgate {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
     monkeypatch.setenv("_PERFGATE_COMPLETE", "bash_complete")
     with pytest.raises(SystemExit):
         main([])
 
-    assert "plain,cpu-moe" in capsys.readouterr().out
+    assert offered in capsys.readouterr().out.splitlines()

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import click
 
+from perfgate.check import Case
+from perfgate.cli.completion import complete_metric
 from perfgate.cli.output import FILE, add_format_option, print_result
-from perfgate.core import Judgement, Outcome, Verdict
+from perfgate.core import Judgement, Outcome
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.words.explanation import explain_invalid, explain_metric
+from perfgate.report.words.families import list_families
+from perfgate.report.words.headline import find_deciding
 from perfgate.results.folders import find_latest
-
-
-def complete_metric(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Name the metrics that begin like what was typed."""
-    return [name for name in METRICS if name.startswith(begun)]
 
 
 @click.command(name="explain")
@@ -40,20 +39,19 @@ def command(folder: Path | None, metric: str | None, baselines: tuple[Path, ...]
         lines = explain_invalid(case.verdict)
         print_result(style, {"metric": None, "outcome": case.verdict.outcome, "sentences": lines}, *lines)
         return 0
-    judgements = case.verdict.judgements
-    judgement = find_judgement(metric, judgements) if metric else find_deciding(case.verdict)
+    judgement = find_judgement(metric, case.verdict.judgements) if metric else _find_deciding(case)
     sentences = explain_metric(judgement, case.verdict, case.session)
     print_result(style, {"metric": judgement.metric, "outcome": judgement.outcome, "sentences": sentences}, *sentences)
     return 0
 
 
-def find_deciding(verdict: Verdict) -> Judgement:
-    """The gating metric that made the outcome what it is, the one farthest on the bad side first. InputError where none is."""
-    gating = [one for one in verdict.judgements if one.gating] or list(verdict.judgements)
-    deciding = [one for one in gating if one.outcome is verdict.outcome] or gating
-    if not deciding:
+def _find_deciding(case: Case) -> Judgement:
+    """The metric in the first line of the report. Raise InputError where none was measured."""
+    families = list_families(case.verdict.judgements, is_closed_loop=case.scenario.load.is_closed_loop)
+    found = find_deciding(case.verdict, families)
+    if found is None:
         raise InputError("no metric was judged; `perfgate check` says why")
-    return max(deciding, key=lambda one: (one.worse or 0.0) / one.margin_ratio)
+    return found.judgement
 
 
 def find_judgement(metric: str, judgements: Sequence[Judgement]) -> Judgement:

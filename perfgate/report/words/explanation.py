@@ -27,19 +27,14 @@ _NEXT = {
 }
 
 
-SHOWN_REASONS = 3
-
-
 def explain_invalid(verdict: Verdict) -> tuple[str, ...]:
     """Why a session is INVALID, for a terminal: the cause, what else was found, and what to do."""
     first, *others = verdict.reasons or ("nothing was said of why",)
-    more = f" (and {len(others) - SHOWN_REASONS} more)" if len(others) > SHOWN_REASONS else ""
-    also = (f"Also found{more}: {'; '.join(others[:SHOWN_REASONS])}.",) if others else ()
     entry = find_entry(first)
     return (
         f"{verdict.outcome}: the measurement cannot be trusted, so it says nothing of the change.",
         f"Cause: {first}.",
-        *also,
+        *(f"Also found: {other}." for other in others),
         f"What to do: {name_remedies(verdict.outcome, verdict.reasons)}.",
         *(entry.lines if entry else ()),
     )

@@ -137,14 +137,14 @@ def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:
     deciding = _list_deciding(verdict, families)
     if verdict.lost_counts and not deciding:
         return describe_count(verdict.lost_counts[0])
-    first = _find_first(verdict, families)
+    first = find_deciding(verdict, families)
     return verdict.outcome.sentence if first is None else _FINDINGS[verdict.outcome](first, len(deciding))
 
 
 def _say_gist(verdict: Verdict, families: Sequence[Family]) -> str:
     if verdict.lost_counts and not _list_deciding(verdict, families):
         return COUNTERS[verdict.lost_counts[0].counter].title
-    first = _find_first(verdict, families)
+    first = find_deciding(verdict, families)
     if first is None or verdict.outcome is Outcome.INVALID:
         return ""
     told = "undecided" if verdict.outcome is Outcome.INCONCLUSIVE else wording.percent(first.judgement.change)
@@ -155,7 +155,7 @@ def _list_deciding(verdict: Verdict, families: Sequence[Family]) -> list[Family]
     return [family for family in families if family.judgement.gating and family.judgement.outcome is verdict.outcome]
 
 
-def _find_first(verdict: Verdict, families: Sequence[Family]) -> Family | None:
+def find_deciding(verdict: Verdict, families: Sequence[Family]) -> Family | None:
     """The metric that a line shows: the worst of those that decided, of gains the largest; None where nothing was measured."""
     gating = [family for family in families if family.judgement.gating]
     measured = [family for family in _list_deciding(verdict, families) or gating if family.judgement.change is not None]

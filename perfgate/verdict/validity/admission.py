@@ -221,7 +221,7 @@ def _check_telemetry(window: Window, limits: AdmissionLimits) -> Iterator[str]:
 def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load) -> Iterator[str]:
     """Name what disturbed a window of `load` that took `lasted_s` seconds, as its own readings tell."""
     if (found := telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
-        yield f"other processes used the GPU: {found:g}; stop them, or take another runner"
+        yield f"other processes used the GPU; stop them, or take another runner ({found:g} seen)"
     if (share := telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
         lost = format_percent(share, 0)
         yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"

@@ -241,7 +241,7 @@ def test_load_matrix__damaged_raw_data_is_no_level(write, tmp_path):
     ("telemetry", "words"),
     [
         ({"throttled_share": 0.5}, "block 1, base, start 1, window 2: the GPU throttled for 50 % of the window; let it cool"),
-        ({"foreign_processes": 1.0}, "block 1, base, start 1, window 2: other processes used the GPU: 1; stop them"),
+        ({"foreign_processes": 1.0}, "block 1, base, start 1, window 2: other processes used the GPU; stop them"),
         ({"cache_hit_rate": 0.9}, "block 1, base, start 1, window 2: 90 % of random prompts came from the prefix cache"),
         (
             {"kernels_compiled": 3.0},

@@ -41,7 +41,7 @@ def test_admit__throttling_beyond_a_fiftieth_of_a_window(share, is_void):
 def test_admit__one_foreign_process_is_one_too_many():
     reasons = _reasons(change_window(SESSION, BASE, telemetry={"foreign_processes": 1.0}))
 
-    assert "other processes used the GPU: 1" in reasons[0]
+    assert "other processes used the GPU" in reasons[0]
 
 
 def test_admit__tokens_name_block_and_windows():

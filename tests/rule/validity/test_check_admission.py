@@ -52,7 +52,7 @@ def test_judge__the_session_that_the_others_are_made_from_is_sound():
         ({"output_tokens": None}, "candidate None"),
         ({"workload": {"dataset": "random", "rate": "20"}}, "sent rate 20 where the first window sent inf"),
         ({"estimators": {"p99_itl_ms": "harrell-davis"}}, "p99_itl_ms was made in 2 ways (as reported, harrell-davis)"),
-        ({"telemetry": {"foreign_processes": 2.0}}, "other processes used the GPU: 2; stop them"),
+        ({"telemetry": {"foreign_processes": 2.0}}, "other processes used the GPU; stop them, or take another runner (2 seen)"),
         ({"telemetry": {"throttled_share": 0.5}}, "the GPU throttled for 50 % of the window"),
         (
             {"telemetry": {"sm_clock_mhz": 1980.0, "foreign_cpu_share": 0.6, "stolen_cpu_share": 0.2}},
