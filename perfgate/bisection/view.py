@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import expm1
 from pathlib import Path
@@ -14,7 +14,7 @@ from perfgate.bisection.repository import Line
 from perfgate.bisection.search import Answer, Ending, Search, compare_ends, pick_metric
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
-from perfgate.report.table import Table, print_table
+from perfgate.report.table import Table
 from perfgate.report.words.wording import percent
 from perfgate.stats.looks import CONFIDENCE
 from perfgate.stats.moderated import estimate
@@ -107,20 +107,17 @@ def _describe_place(found: Found, place: int) -> dict[str, Any]:
     return row
 
 
-def print_text(found: Found) -> None:
-    """Print the answer, the table of commits and the warnings."""
+def tell(found: Found, lay: Callable[[Table], str]) -> Iterator[str]:
+    """Yield the answer, the table of commits as `lay` lays it out, and the warnings."""
     facts = describe(found)
-    print(f"{facts['outcome']}: {facts['meaning']}")
+    yield f"{facts['outcome']}: {facts['meaning']}"
     if facts["reason"]:
-        print(facts["reason"])
+        yield facts["reason"]
     if found.search.measured:
         title = METRICS[found.metric].title if found.metric in METRICS else found.metric or "change"
         table, left = _tabulate(facts["commits"], title)
-        print()
-        print_table(table)
-        print(f"{left}\n")
-    for line in (*_tell_culprit(found, facts), *(f"warning: {warning}" for warning in facts["warnings"]), _tell_cost(facts)):
-        print(line)
+        yield from ("", lay(table), left, "")
+    yield from (*_tell_culprit(found, facts), *(f"warning: {warning}" for warning in facts["warnings"]), _tell_cost(facts))
 
 
 def _tabulate(rows: list[dict[str, Any]], title: str) -> tuple[Table, str]:

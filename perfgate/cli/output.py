@@ -17,6 +17,7 @@ import orjson
 
 from perfgate.core import Outcome
 from perfgate.errors import InputError
+from perfgate.report.table import Table, choose_layout
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.stream import STREAM
 
@@ -29,9 +30,11 @@ COLOURS = {
     Outcome.INVALID: "magenta",
 }
 _OUTCOME = re.compile(rf"\b({'|'.join(COLOURS)})\b")
-# Lines to paste, and lines of a drawn table: a fold would break them.
-_WHOLE = re.compile("^\\s*(perfgate|git|python|make) |^\\s*[\u2500-\u257f]")
-_LABEL = re.compile(r"^(\[\d+\] |[a-z][a-z ]{0,8}  +)")
+# Lines of a drawn table, and commands to paste with the comment behind them: a fold would break these.
+_DRAWN = re.compile("^\\s*[\u2500-\u257f]")
+_COMMAND = re.compile(r"^(?P<indent> *)(?P<line>(?:perfgate|git|python|make) .*?)(?: +(?P<comment># .*))?$")
+# What later lines stand below: an indent, then a bullet, the number of a footnote or a name in a column of its own.
+_LABEL = re.compile(r"^ *(?:- |\[\d+\] |\S+(?: \S+){0,2} {2,})?")
 
 
 def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,27 +54,52 @@ def write_output(content: bytes, output: Path | None, *, is_text: bool = False) 
 
     A text for people is folded to the terminal, and its outcomes are coloured there.
     """
-    if is_text and output is None and sys.stdout.isatty():
-        click.echo(fit_screen(content.decode(), shutil.get_terminal_size().columns, has_colour="NO_COLOR" not in os.environ))
+    if is_text and output is None:
+        say(content.decode().removesuffix("\n"))
         return
     write_file(content, output or STREAM, "--output ")
 
 
+def say(text: object = "", *, err: bool = False) -> None:
+    """Print text for people, on standard error with `err`; a terminal gets it folded and with its outcomes coloured."""
+    shown = str(text)
+    if (sys.stderr if err else sys.stdout).isatty():
+        shown = fit_screen(shown, shutil.get_terminal_size().columns, has_colour="NO_COLOR" not in os.environ)
+    click.echo(shown, err=err)
+
+
+def print_table(table: Table) -> None:
+    """Draw the table if standard output is a terminal, else print plain columns."""
+    say(choose_layout()(table))
+
+
 def fit_screen(text: str, width: int, *, has_colour: bool) -> str:
-    """Fold the lines of `text` to `width` columns, and colour the outcomes that it names; the last line break is left out."""
-    folded = "\n".join(folded for line in text.rstrip("\n").split("\n") for folded in _fold(line, width))
+    """Fold the lines of `text` to `width` columns, and colour the outcomes that it names. No word and no command is cut."""
+    folded = "\n".join(folded for line in text.split("\n") for folded in _fold(line, width))
     if not has_colour:
         return folded
     return _OUTCOME.sub(lambda found: click.style(found[1], fg=COLOURS[Outcome(found[1])], bold=True), folded)
 
 
 def _fold(line: str, width: int) -> Iterator[str]:
-    if len(line) <= width or _WHOLE.match(line):
+    command = _COMMAND.match(line)
+    if len(line) <= width or _DRAWN.match(line):
         yield line
-        return
-    label = _LABEL.match(line)
-    indent = " " * (len(label[1]) if label else 0)
-    yield from textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    elif command:
+        yield command["indent"] + command["line"]
+        comment = command["comment"] or ""
+        yield from _wrap(comment.removeprefix("# "), width, f"{command['indent']}  # ", f"{command['indent']}  # ")
+    else:
+        label = _LABEL.match(line)
+        reach = label.end() if label else 0
+        text = line.lstrip()
+        yield from _wrap(text, width, line[: -len(text)], " " * (reach if reach <= width // 2 else 4))
+
+
+def _wrap(text: str, width: int, first: str, later: str) -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def write_file(content: bytes, file: Path, option: str = "") -> None:
@@ -100,7 +128,7 @@ def print_result(style: str, content: Any, *lines: object) -> None:
         print_json(content)
         return
     for line in lines:
-        click.echo(line)
+        say(line)
 
 
 def print_json(content: Any) -> None:

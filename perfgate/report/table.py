@@ -40,16 +40,16 @@ def lay_out(table: Table) -> str:
     return "\n".join(line.rstrip() for line in aligned)
 
 
+def join_rows(table: Table) -> str:
+    """Write a row a line, as wide as its own cells, so that a row differs only where its cells do."""
+    return "\n".join(GAP.join(map(plain, row)) for row in (table.header, *table.rows))
+
+
 def lay_out_markdown(table: Table) -> str:
     """Write a GitHub table; every cell is escaped."""
     rule = ["---" if index in table.words else "---:" for index in range(len(table.header))]
     rows = [[markdown(cell) for cell in table.header], rule, *([markdown(cell) for cell in row] for row in table.rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def print_table(table: Table) -> None:
-    """Draw the table if standard output is a terminal, else print plain columns."""
-    print(choose_layout()(table))
 
 
 def choose_layout() -> Callable[[Table], str]:
@@ -64,7 +64,7 @@ def stack(table: Table, width: int) -> str:
 
 def _write_row(header: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
     yield plain(row[0])
-    cells = (f"{plain(name)} {plain(cell)}" for name, cell in zip(header[1:], row[1:], strict=True) if cell)
+    cells = (f"{plain(name)} {plain(cell)}".lstrip() for name, cell in zip(header[1:], row[1:], strict=True) if cell)
     # A cell is kept whole where it fits into a line.
     glued = "   ".join(cell.replace(" ", NO_BREAK) for cell in cells)
     for line in textwrap.wrap(glued, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False):

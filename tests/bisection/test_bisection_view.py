@@ -11,8 +11,9 @@ import pytest
 from perfgate.bisection.record import Record
 from perfgate.bisection.repository import Commit, Line
 from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, plan_next
-from perfgate.bisection.view import Found, describe, print_text
+from perfgate.bisection.view import Found, describe, tell
 from perfgate.github.asked.answers import read_search
+from perfgate.report.table import lay_out
 from perfgate.stats.looks import LookPlan
 
 RULES = SearchRules(plan=LookPlan(alpha=0.01, looks=(2, 3, 4, 6)), budget=8.0)
@@ -35,10 +36,9 @@ def find(tmp_path, *measured, places=20, **changes):
     return Found(repo=Path("some where"), line=line, search=search, answer=answer, record=Record(tmp_path))
 
 
-def test_print_text__a_culprit_that_is_a_merge(tmp_path, capsys):
+def test_tell__a_culprit_that_is_a_merge(tmp_path):
     found = find(tmp_path, make(2, 0.03, 0.03, higher=True), make(1, 0.0, higher=True), make(1, 0.001, higher=True), places=2)
-    print_text(found)
-    told = capsys.readouterr().out
+    told = "\n".join(tell(found, lay_out))
     name = f"{2:040x}"
 
     assert f"culprit: {name} subject 2" in told
@@ -48,10 +48,9 @@ def test_print_text__a_culprit_that_is_a_merge(tmp_path, capsys):
     assert told.splitlines()[-1] == "8.0 of 8 GPU-minutes: 3 measurements, 4 blocks, 0 builds"
 
 
-def test_print_text__a_long_credible_set(tmp_path, capsys):
+def test_tell__a_long_credible_set(tmp_path):
     found = find(tmp_path, make(20, 0.03, 0.03, 0.03), make(2, 0.0))
-    print_text(found)
-    told = capsys.readouterr().out
+    told = "\n".join(tell(found, lay_out))
 
     assert told.startswith("OUT_OF_BUDGET: not found within the budget\n")
     assert "95 % credible: " in told
@@ -59,10 +58,9 @@ def test_print_text__a_long_credible_set(tmp_path, capsys):
     assert " and " in next(line for line in told.splitlines() if "credible" in line)
 
 
-def test_print_text__commits_that_were_gone_around(tmp_path, capsys):
+def test_tell__commits_that_were_gone_around(tmp_path):
     found = find(tmp_path, make(3, 0.03, 0.03), make(3, 0.03, 0.03), skipped={1: "no\x1b[31m build", 2: "none"}, places=3)
-    print_text(found)
-    told = capsys.readouterr().out
+    told = "\n".join(tell(found, lay_out))
 
     assert told.startswith("NARROWED: ")
     assert f"skipped {f'{1:040x}'[:12]}: no [31m build" in told

@@ -12,7 +12,8 @@ import orjson
 import pytest
 
 from perfgate.cli import COMMANDS, SECTIONS, main, program
-from tests.fakes.recorded import BASELINE, ROOT, SLOWER
+from perfgate.cli.output import fit_screen
+from tests.fakes.recorded import BASELINE, EQUAL, ROOT, SLOWER, VOID
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 LOG = ROOT / "tests/fixtures/runs/matrix.log"
@@ -163,6 +164,97 @@ def test_completion__the_script_asks_perfgate_and_perfgate_answers(capsys, shell
 def test_completion__another_shell(capsys):
     assert main(["completion", "tcsh"]) == 2
     assert "'tcsh' is not one of" in capsys.readouterr().err
+
+
+@pytest.fixture
+def screen(capsys, monkeypatch):
+    """Make standard output a terminal of so many columns."""
+
+    def make(columns):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        return capsys
+
+    return make
+
+
+def is_whole(line):
+    """Commands to paste stay whole, and words."""
+    return line.startswith(("perfgate ", "  perfgate ")) or " " not in line.strip()
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["demo", "regression", "--out", "demo"],
+        ["check", str(SLOWER)],
+        ["check", str(VOID)],
+        ["report", str(SLOWER), "--format", "text"],
+        ["explain", str(SLOWER)],
+        ["explain", str(VOID)],
+        ["compare", "--base", *BASE, "--candidate", *CANDIDATE],
+        ["list", str(ROOT / "benchmarks/h200/serving/routed")],
+        ["list"],
+        ["scenarios"],
+        ["doctor"],
+        ["plan", "--changed", "python/sglang/srt/managers/scheduler.py"],
+        ["power", "--baseline", str(BASELINE)],
+        ["power", "--design", "--from", str(EQUAL)],
+        ["show", str(LOG)],
+        ["show", *BASE],
+        ["baseline", "list"],
+        ["baseline", "show", str(BASELINE)],
+        ["baseline", "verify", str(BASELINE)],
+        ["engine", "show"],
+    ],
+    ids=lambda words: " ".join(words[:2])[:40],
+)
+def test_command__fits_a_terminal(tmp_path, screen, monkeypatch, words, columns):
+    monkeypatch.chdir(tmp_path)
+    terminal = screen(columns)
+    main(words)
+    lines = click.unstyle(terminal.readouterr().out).splitlines()
+
+    assert lines
+    assert [line for line in lines if len(line) > columns and not is_whole(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "coloured"),
+    [
+        (["check", str(SLOWER)], click.style("REGRESSION", fg="red", bold=True)),
+        (["explain", str(SLOWER)], click.style("REGRESSION", fg="red", bold=True)),
+        (["explain", str(VOID)], click.style("INVALID", fg="magenta", bold=True)),
+        (["compare", BASE[0], CANDIDATE[0]], click.style("INCONCLUSIVE", fg="yellow", bold=True)),
+    ],
+    ids=lambda one: " ".join(one[:1]) if isinstance(one, list) else "",
+)
+def test_command__colours_the_outcome_on_a_terminal(screen, monkeypatch, words, coloured):
+    terminal = screen(80)
+    main(words)
+    assert coloured in terminal.readouterr().out
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(words)
+    assert coloured not in terminal.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "folded"),
+    [
+        ("where     nothing of it is known here", ["where     nothing of it", "          is known here"]),
+        ("[1] Mean ITL is shown only, no more", ["[1] Mean ITL is shown", "    only, no more"]),
+        ("a_name_of_twenty_one  and a title of it", ["a_name_of_twenty_one", "    and a title of it"]),
+        ("perfgate explain folder metric  # what the cause is", ["perfgate explain folder metric", "  # what the cause is"]),
+        ("  perfgate doctor    # on this machine", ["  perfgate doctor", "    # on this machine"]),
+        ("  a/path/that/is/as/long/as/this: one", ["  a/path/that/is/as/long/as/this:", "  one"]),
+        ("\u2502 a cell \u2502 another cell \u2502", ["\u2502 a cell \u2502 another cell \u2502"]),
+    ],
+)
+def test_fit_screen__folds_a_line_below_its_label(line, folded):
+    assert fit_screen(line, 24, has_colour=False).split("\n") == folded
 
 
 def test_commands__each_in_one_section():

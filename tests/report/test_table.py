@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from perfgate.report.table import Table, draw, lay_out, lay_out_markdown, print_table
+from perfgate.report.table import Table, choose_layout, draw, join_rows, lay_out, lay_out_markdown
 
 TABLE = Table(header=("name", "a", "long"), rows=[("first", "1", "2"), ("x|y", "10", "20")])
 
@@ -17,10 +17,14 @@ def test_lay_out_markdown__cells_are_escaped():
     assert lay_out_markdown(TABLE).splitlines()[1:] == ["| --- | ---: | ---: |", "| first | 1 | 2 |", "| x\\|y | 10 | 20 |"]
 
 
-def test_print_table__pipe(capsys):
-    print_table(TABLE)
+def test_choose_layout__pipe_and_terminal(monkeypatch: pytest.MonkeyPatch):
+    assert choose_layout() is lay_out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert choose_layout() is draw
 
-    assert capsys.readouterr().out == lay_out(TABLE) + "\n"
+
+def test_join_rows__a_row_depends_on_its_own_cells_alone():
+    assert join_rows(TABLE).splitlines() == ["name  a  long", "first  1  2", "x|y  10  20"]
 
 
 def test_draw__a_narrow_terminal_cuts_no_cell(monkeypatch: pytest.MonkeyPatch):
@@ -38,13 +42,3 @@ def test_lay_out__words_stand_to_the_left():
 
     assert lay_out(table).splitlines()[1] == "a     1  PASS"
     assert lay_out_markdown(table).splitlines()[1] == "| --- | ---: | --- |"
-
-
-def test_print_table__terminal(capsys, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-
-    print_table(TABLE)
-
-    out = capsys.readouterr().out
-    assert "┃" in out
-    assert "first" in out

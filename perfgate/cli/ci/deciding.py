@@ -12,7 +12,7 @@ import click
 
 from perfgate.cli.ci.handoff import build_subject
 from perfgate.cli.ci.steps import SETTINGS, add_judging_options, build_judging, left_option
-from perfgate.cli.output import FILE, add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
 from perfgate.cli.sections import SectionCommand, subject_option
 from perfgate.errors import InputError
 from perfgate.github.asked.acceptance import find_acceptances, is_accepted
@@ -59,14 +59,14 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
         reproduction = Reproduction(subject=subject, base_sha=base_sha, server_url=find_server())
         found = judge_job(job, artifacts, reproduction, build_judging(options, settings))
         if found.problem:
-            click.echo(f"perfgate: {found.problem}", err=True)
+            say(f"perfgate: {found.problem}", err=True)
         else:
             add_summary(found.summary)
         for line in found.annotations:
-            click.echo(line, err=style == "json")
+            say(line, err=style == "json")
         is_excused = 1 in found.exit_codes and options["pr"] and is_excused_by(read_comments(), subject, found)
         if is_excused:
-            click.echo(f"{job.hardware} {job.scenario}: accepted by a maintainer for this commit", err=style == "json")
+            say(f"{job.hardware} {job.scenario}: accepted by a maintainer for this commit", err=style == "json")
         codes += [0 if is_excused and code == 1 else code for code in found.exit_codes]
         shown += ({**facts, "outcome": "accepted"} if is_excused else facts for facts in found.facts)
     if style == "json":
@@ -93,7 +93,7 @@ def pass_unmeasured(action: str, options: Mapping[str, Any], style: str) -> int:
     if options["result"] != "skipped":
         raise InputError(f"--result {options['result'][:20]}: no measurement was requested, but jobs ran")
     if action == "refuse":
-        click.echo("perfgate: refused: pull requests into this base branch are not measured; remove the label", err=True)
+        say("perfgate: refused: pull requests into this base branch are not measured; remove the label", err=True)
         return NOTHING_TO_JUDGE
     slower: tuple[str, ...] = ()
     if options["pr"]:
@@ -123,7 +123,7 @@ def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...]
     subjects = ((job, build_subject({**options, "pr": 0, "hardware": job.hardware})) for job in parse_jobs(matrix))
     shown = []
     for lesson in learn_from(subjects, artifacts, scenarios, target):
-        click.echo(lesson.message, err=style == "json")
+        say(lesson.message, err=style == "json")
         shown.append(lesson.facts)
     if style == "json":
         print_json({"jobs": shown})

@@ -9,7 +9,7 @@ import click
 import orjson
 from pydantic import ValidationError
 
-from perfgate.cli.output import FILE, add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
 from perfgate.cli.sections import (
     SectionCommand,
     add_options,
@@ -91,7 +91,7 @@ def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -
     if style == "json":
         print_json({"file": path})
     else:
-        click.echo(path)
+        say(path)
     return 0
 
 
@@ -134,5 +134,5 @@ def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **o
         print_json({"folders": folders})
         return 0
     for folder in folders:
-        click.echo(folder)
+        say(folder)
     return 0

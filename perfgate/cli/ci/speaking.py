@@ -19,7 +19,7 @@ from perfgate.cli.ci.steps import (
     left_option,
     print_outputs,
 )
-from perfgate.cli.output import FILE, add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
 from perfgate.cli.sections import SectionCommand, judging_option, subject_option
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.asked.answers import fetch_search, post_comparison, post_search
@@ -94,7 +94,7 @@ def handle_comment(event: Path, settings: Path, style: str) -> int:
     try:
         said = answer_comment(connect(), read_event(event), load_settings(settings), now=write_utc())
     except PerfgateError as error:
-        click.echo(format_annotation("error", "perfgate: the command was refused", str(error)), err=style == "json")
+        say(format_annotation("error", "perfgate: the command was refused", str(error)), err=style == "json")
         raise InputError(f"nothing was started: {error}") from None
     print_result(style, {"said": said}, said)
     return 0
@@ -221,14 +221,14 @@ def umbrella(repository: str, lessons: Path, run_id: int, style: str, **options:
 def print_pages(results: Iterable[MachineResult], judging: JudgingOptions, pages: Path) -> None:
     """Write the pages, with a line in the log for each as soon as it is written."""
     for line in write_pages(results, judging, pages):
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 def print_reports(reports: Iterable[MachineReport], style: str) -> list[Mapping[str, str]]:
     """Print a line for each report as soon as it is there, on standard error where `style` is json: a step may break off."""
     shown = []
     for found in reports:
-        click.echo(found.line, err=style == "json")
+        say(found.line, err=style == "json")
         shown.append(found.facts)
     return shown
 
@@ -243,7 +243,7 @@ def build_reporter(github: GitHub, run: WorkflowRun, link: str = "") -> Reporter
         read_comments=cache(lambda: tuple(github.list_all(target.comments))),
         summarise=add_summary,
         now=write_utc,
-        note=lambda line: click.echo(line, err=True),
+        note=lambda line: say(line, err=True),
         keep=lambda _: None,
         link=link,
     )

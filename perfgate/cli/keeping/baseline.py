@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
@@ -11,16 +11,18 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import FILE, add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
 from perfgate.errors import InputError
 from perfgate.gate.baselines import expire_baseline, load_baseline, save_baseline, verify_baseline
 from perfgate.gate.recorded_sessions import add_sessions
-from perfgate.metrics import METRICS
+from perfgate.metrics import METRICS, Metric
+from perfgate.report.table import Table, choose_layout, join_rows
 from perfgate.storage.journal import write_utc
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
 from perfgate.storage.stream import STREAM
 from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.noise import NoiseModel
 
 # A day count that a date can hold.
 MAX_DAYS = 36500
@@ -63,8 +65,8 @@ def show(file: Path, style: str) -> int:
     if style == "json":
         print_json(list_facts(baseline))
         return 0
-    for line in describe(baseline):
-        click.echo(line)
+    for line in describe(baseline, choose_layout()):
+        say(line)
     return 0
 
 
@@ -89,21 +91,23 @@ def list_facts(baseline: Baseline) -> dict[str, Any]:
     }
 
 
-def describe(baseline: Baseline) -> Iterator[str]:
-    """Say what a baseline knows, a metric a line."""
+def describe(baseline: Baseline, lay: Callable[[Table], str]) -> Iterator[str]:
+    """Say what a baseline knows; `lay` lays out its metrics."""
     yield f"{baseline.scenario} on {baseline.fingerprint.hardware}, workload {baseline.workload_hash}"
     yield f"{len(baseline.starts)} starts of {baseline.windows} windows, {baseline.blocks} A/A blocks"
-    yield f"{'metric':34} {'p50':>10} {'unit':6} {'noise band':>10} {'sessions':>8}  answers a slow-down"
-    answers = {True: "yes", False: "NO", None: "not measured"}
-    for name in [name for name in METRICS if name in baseline.metrics]:
-        noise, metric = baseline.metrics[name], METRICS[name]
-        band = "unknown" if noise.band is None else format_percent(noise.band)
-        middle = f"{noise.quantiles[1]:.{metric.decimals}f}"
-        yield f"{metric.title:34} {middle:>10} {metric.unit:6} {band:>10} {noise.sessions:>8}  {answers[noise.is_responsive]}"
+    rows = [_show_noise(METRICS[name], baseline.metrics[name]) for name in METRICS if name in baseline.metrics]
+    yield lay(Table(header=("metric", "p50", "noise band", "sessions", "answers a slow-down"), rows=rows, words=(0, 4)))
     if fewer := [METRICS[name].title for name, noise in baseline.metrics.items() if noise.blocks < baseline.blocks]:
         yield f"fewer A/A blocks: {', '.join(fewer)}, because some sessions did not record them"
     for change in baseline.history:
         yield f"{change.at}  {change.action}: {change.reason or ', '.join(change.sessions)}"
+
+
+def _show_noise(metric: Metric, noise: NoiseModel) -> tuple[str, ...]:
+    middle = f"{noise.quantiles[1]:.{metric.decimals}f} {metric.unit}"
+    band = "unknown" if noise.band is None else format_percent(noise.band)
+    answers = {True: "yes", False: "NO", None: "not measured"}
+    return (metric.title, middle, band, str(noise.sessions), answers[noise.is_responsive])
 
 
 @command.command(name="list")
@@ -118,9 +122,9 @@ def list_all(folders: tuple[Path, ...], style: str) -> int:
         return 0
     for place in places:
         inside = [(path, baseline) for at, path, baseline in found if at == place]
-        click.echo(f"{place}:{'' if inside else ' none'}")
+        say(f"{place}:{'' if inside else ' none'}")
         for path, baseline in inside:
-            click.echo(f"  {path.relative_to(place)}: {baseline.blocks} A/A blocks, {len(baseline.starts)} starts")
+            say(f"  {path.relative_to(place)}: {baseline.blocks} A/A blocks, {len(baseline.starts)} starts")
     return 0
 
 
@@ -134,9 +138,9 @@ def diff(before: Path, after: Path, style: str) -> int:
     if style == "json":
         print_json(dict(zip(("before", "after"), map(list_facts, baselines), strict=True)))
         return 0
-    old, new = (list(describe(baseline)) for baseline in baselines)
+    old, new = ("\n".join(describe(baseline, join_rows)).split("\n") for baseline in baselines)
     for line in unified_diff(old, new, fromfile=str(before), tofile=str(after), lineterm=""):
-        click.echo(line)
+        say(line)
     return 0
 
 
@@ -157,7 +161,7 @@ def expire(file: Path, days: int, style: str) -> int:
     if style == "json":
         print_json({"file": file, "dropped": dropped, "kept": len(kept.starts)})
     else:
-        click.echo(f"{file}: {dropped} of {len(baseline.starts)} starts dropped")
+        say(f"{file}: {dropped} of {len(baseline.starts)} starts dropped")
     return 0
 
 
@@ -169,7 +173,7 @@ def verify(files: tuple[Path, ...], style: str) -> int:
     for file in files:
         verify_baseline(file)
         if style == "text":
-            click.echo(f"{file}: whole and unedited")
+            say(f"{file}: whole and unedited")
     if style == "json":
         print_json({"whole": files})
     return 0

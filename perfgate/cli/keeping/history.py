@@ -8,13 +8,12 @@ from typing import Any
 import click
 
 from perfgate.cli.keeping.history_import import COMMIT, RUNNER, STORE, import_past
-from perfgate.cli.output import FILE, add_format_option, print_result, write_file, write_output
+from perfgate.cli.output import FILE, add_format_option, print_result, print_table, say, write_file, write_output
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
 from perfgate.history.listing import describe_events, describe_ledger, rank_series, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
-from perfgate.report.table import print_table
 
 
 @click.group(name="history")
@@ -90,15 +89,15 @@ def _print_history(history: History) -> None:
     print_table(tabulate_series(sorted(history.series, key=rank_series)))
     for series in history.series:
         if events := list(describe_events(series)):
-            click.echo(f"\n{series.subject.scenario} on {series.subject.hardware}, {series.subject.title}:")
+            say(f"\n{series.subject.scenario} on {series.subject.hardware}, {series.subject.title}:")
             for event in events:
-                click.echo(f"  {event}")
-    click.echo()
+                say(f"  {event}")
+    say()
     if history.spending:
         print_table(tabulate_spending(history))
-        click.echo()
+        say()
     for line in describe_ledger(history.ledger):
-        click.echo(line)
+        say(line)
 
 
 @command.command()

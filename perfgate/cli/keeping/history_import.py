@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import FILE, add_format_option, print_result
+from perfgate.cli.output import FILE, add_format_option, print_result, say
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 from perfgate.storage.rounding import format_count
@@ -47,7 +47,7 @@ def import_past(*, paths: tuple[Path, ...], store: str, style: str, **told: Any)
 
     runs, skipped = read_past(paths, **told)
     for line in skipped:
-        click.echo(f"perfgate: left out: {line}", err=True)
+        say(f"perfgate: left out: {line}", err=True)
     if not runs:
         raise InputError(f"{', '.join(map(str, paths))}: no run in it; give data.js, JSONL, printed results or a matrix log")
     added = store_past(store, runs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import FILE
+from perfgate.cli.output import FILE, say
 from perfgate.results.raw.packer import pack_folder
 
 BYTES_PER_MB = 1e6
@@ -23,5 +23,5 @@ def command(*, folders: tuple[Path, ...], cut_off: bool) -> int:
     for folder in folders:
         packed = pack_folder(folder, is_cut_off=cut_off)
         sizes = f"{packed.before_bytes / BYTES_PER_MB:.2f} MB became {packed.after_bytes / BYTES_PER_MB:.2f} MB"
-        click.echo(f"{folder}: {packed.files} files, {sizes}", err=True)
+        say(f"{folder}: {packed.files} files, {sizes}", err=True)
     return 0

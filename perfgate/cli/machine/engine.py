@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_torch_index_option
-from perfgate.cli.output import FILE, add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
 from perfgate.core import Outcome
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
@@ -53,7 +53,7 @@ def install(*, release: str | None, folder: Path | None, torch_index: str | None
     if style == "json":
         print_json({"python": sys.executable, "installed": installed})
         return
-    click.echo(f"installed {', '.join(installed)}" if installed else f"engine is complete in {sys.executable}")
+    say(f"installed {', '.join(installed)}" if installed else f"engine is complete in {sys.executable}")
 
 
 @command.command()
@@ -65,7 +65,7 @@ def show(style: str) -> None:
         print_json(versions)
         return
     for package, version in versions.items():
-        click.echo(f"{package:16} {version}")
+        say(f"{package:16} {version}")
 
 
 @command.command(name="try")

@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 
 from perfgate.cli.completion import complete_scenario
-from perfgate.cli.output import FILE, add_format_option, print_json
+from perfgate.cli.output import FILE, add_format_option, print_json, print_table, say
 from perfgate.errors import InputError, ModelError
 from perfgate.report.expert_use import REASONS, tabulate_use
-from perfgate.report.table import print_table
 from perfgate.results.expert_use import unpack
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.experts.attached import ask_routing
@@ -140,10 +139,10 @@ def _show(facts: ModelFacts, folder: Path, style: str) -> None:
     if style == "json":
         print_json({**asdict(facts), "weights": digest_weights(folder)})
         return
-    click.echo(
+    say(
         f"{facts.architecture}: {facts.experts} experts, {facts.top_k} per token, {facts.layers} layers, "
         f"hidden size {facts.hidden}, quantization {facts.quantization}, config {facts.digest}, "
         f"weights {digest_weights(folder)}"
     )
     if facts.warning:
-        click.echo(f"WARNING: {facts.warning}")
+        say(f"WARNING: {facts.warning}")

@@ -11,7 +11,7 @@ from types import FrameType
 
 import click
 
-from perfgate.cli.output import FILE, add_format_option
+from perfgate.cli.output import FILE, add_format_option, say
 from perfgate.errors import InputError, RunnerError, TelemetryError
 from perfgate.machine.fingerprint import read_build
 from perfgate.machine.lock import find_lock_folder
@@ -57,10 +57,10 @@ def doctor(expect: str | None, build: str | None, *, deep: bool, style: str, ker
         click.echo(format_json({"severity": int(find_severity(findings)), "findings": findings, "readings": readings}))
     else:
         for finding in findings:
-            click.echo(f"{finding.severity.name.lower()}: {finding.where}: {finding.message}")
+            say(f"{finding.severity.name.lower()}: {finding.where}: {finding.message}")
         labels = ", ".join(sorted({one.label for one in readings})) or "none"
         unread = "" if log is not None else "; the kernel's log may not be read, so XID errors were not looked for"
-        click.echo(f"{format_count(len(readings), 'GPU')} ({labels}), {format_count(len(findings), 'finding')}{unread}")
+        say(f"{format_count(len(readings), 'GPU')} ({labels}), {format_count(len(findings), 'finding')}{unread}")
     if note is not None:
         add_note(note, findings)
     return int(find_severity(findings))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_json, say
 from perfgate.errors import InputError
 from perfgate.runner.gpus import list_boards
 from perfgate.runner.settings import Network, Repository, Runner, load_runner
@@ -67,10 +67,10 @@ def init_host(
     done, left = [], []
     for line in (describe if dry_run else set_up)(plan, root):
         done.append(line)
-        click.echo(line, err=style == "json")
+        say(line, err=style == "json")
     for number, line in enumerate(list_steps(plan, root), 1):
         left.append(line)
-        click.echo(f"{number}. {line}", err=style == "json")
+        say(f"{number}. {line}", err=style == "json")
     if style == "json":
         print_json({"dry_run": dry_run, "steps": done, "left": left})
     return 0

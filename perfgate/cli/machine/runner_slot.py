@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import add_format_option, print_json, print_result, say
 from perfgate.errors import GitHubError, InputError, PerfgateError, RunnerError
 from perfgate.github.registration import App, list_waiting, register
 from perfgate.runner.cleaning import clean_gpus
@@ -43,7 +43,7 @@ def started(style: str) -> int:
         print_json({"admitted": decision.is_admitted, "reason": decision.reason})
     else:
         said = "admitted" if decision.is_admitted else "refused"
-        click.echo(f"perfgate: {said}: {decision.reason}", err=not decision.is_admitted)
+        say(f"perfgate: {said}: {decision.reason}", err=not decision.is_admitted)
     return 0 if decision.is_admitted else 1
 
 
@@ -70,7 +70,7 @@ def clean(timeout_s: float, style: str) -> int:
     ended, left = clean_gpus(read_gpus, timeout_s)
     print_result(style, {"ended_pids": sorted(ended), "left": left}, f"{len(ended)} processes ended")
     for message in left:
-        click.echo(f"perfgate: {message}", err=True)
+        say(f"perfgate: {message}", err=True)
     return int(Severity.BUSY if left else Severity.OK)
 
 
@@ -135,7 +135,7 @@ def _register(name: str, labels: Sequence[str]) -> str:
     try:
         waiting = list_waiting(app, load_runner().repositories)
     except GitHubError as error:
-        click.echo(f"perfgate: priorities are not kept for this job: {error}", err=True)
+        say(f"perfgate: priorities are not kept for this job: {error}", err=True)
         waiting = ()
     return register(app, name, [*labels, *choose_priorities(waiting, labels)])
 

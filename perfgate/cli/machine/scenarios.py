@@ -9,7 +9,7 @@ import click
 
 from perfgate.cli.completion import complete_scenario
 from perfgate.cli.options import add_scenario_argument, read_scenario
-from perfgate.cli.output import add_format_option, print_json, write_file
+from perfgate.cli.output import add_format_option, print_json, say, write_file
 from perfgate.errors import InputError
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.schema import parse_scenario
@@ -35,7 +35,7 @@ def command(context: click.Context, style: str) -> None:
         return
     width = max(map(len, titles))
     for name, title in titles.items():
-        click.echo(f"{name:{width}} {title}")
+        say(f"{name:{width}}  {title}")
 
 
 @command.command()
@@ -59,5 +59,5 @@ def new(file: Path, like: str) -> int:
     parse_scenario(own, str(file))
     write_file(own.encode(), file)
     if file != STREAM:
-        click.echo(f"{file}: a copy of {like} named {name}; edit it, then measure with `perfgate gate {file}`", err=True)
+        say(f"{file}: a copy of {like} named {name}; edit it, then measure with `perfgate gate {file}`", err=True)
     return 0

@@ -19,15 +19,16 @@ from perfgate.bisection.loop import SearchLoop
 from perfgate.bisection.record import SEARCH_FILE, begin
 from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
-from perfgate.bisection.view import Found, describe, print_text
+from perfgate.bisection.view import Found, describe, tell
 from perfgate.cli.completion import complete_scenario
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.options import PAIRS
-from perfgate.cli.output import FILE
+from perfgate.cli.output import FILE, say
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, option_of
 from perfgate.errors import InputError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.metrics import METRICS
+from perfgate.report.table import choose_layout
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.progress import show_progress
 
@@ -120,7 +121,7 @@ def run_search(line: Line, options: dict[str, Any], plan: SearchPlan) -> int:
     if options["style"] == "json":
         click.echo(orjson.dumps(describe(found), option=orjson.OPT_INDENT_2).decode())
     else:
-        print_text(found)
+        say("\n".join(tell(found, choose_layout())))
     return 0 if answer.ending is Ending.FOUND else 3
 
 

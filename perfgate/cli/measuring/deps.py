@@ -14,7 +14,7 @@ from perfgate.bisection.locks import Lock, find_lock, list_bumps, read_lock, rea
 from perfgate.bisection.packages import PackageStore, read_bumps, require_base
 from perfgate.cli.completion import complete_scenario
 from perfgate.cli.measuring.bisect import COMMANDED, SEARCHED, SERVED, check_search, plan_search, run_search
-from perfgate.cli.output import FILE
+from perfgate.cli.output import FILE, say
 from perfgate.cli.sections import SectionCommand, add_options, option_of
 from perfgate.core import Outcome
 from perfgate.gate.case import load_case
@@ -47,16 +47,16 @@ def command(base: Path, candidate: Path, **options: Any) -> int:
     options |= {"python": options["engine"], "package": "", "build": "", "repo": None}
     check_search(options)
     if reason := _find_no_search(base, candidate, options["after"]):
-        click.echo(f"not searched: {reason}", err=True)
+        say(f"not searched: {reason}", err=True)
         return 0
     pins, wanted = _read_locks(base, candidate)
     bumps = list_bumps(pins, wanted)
     line = read_bumps(bumps)
     require_base(options["engine"], bumps)
     for name in sorted(pins.pins.keys() - wanted.pins.keys()):
-        click.echo(f"warning: {name} is in {base} alone; it stays installed in all that is measured", err=True)
+        say(f"warning: {name} is in {base} alone; it stays installed in all that is measured", err=True)
     for requirement in sorted(pins.loose ^ wanted.loose):
-        click.echo(f"warning: {requirement} is in one of both and pins no version; it is not searched", err=True)
+        say(f"warning: {requirement} is in one of both and pins no version; it is not searched", err=True)
 
     def build_store(guard: Guard) -> PackageStore:
         return PackageStore(engine=Path(options["engine"]), folder=options["out"], guard=guard, bumps=bumps)

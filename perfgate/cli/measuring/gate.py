@@ -20,7 +20,7 @@ from perfgate.cli.options import (
     read_proof,
     read_scenario,
 )
-from perfgate.cli.output import FILE, add_format_option, write_output
+from perfgate.cli.output import FILE, add_format_option, say, write_output
 from perfgate.cli.sections import SectionCommand, add_share_option, add_uncalibrated_option, judging_option
 from perfgate.core import Arm
 from perfgate.gate.gate import GateJob, run_gate
@@ -70,5 +70,5 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
     with show_progress() as progress:
         report = run_gate(job, progress)
     write_output(render_as(options["style"], report, choose_layout()), None, is_text=options["style"] == "text")
-    click.echo(f"report folder: {folder}", err=options["style"] == "json")
+    say(f"report folder: {folder}", err=options["style"] == "json")
     return report.verdict.find_exit_code(options["uncalibrated"])

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from perfgate.cli.completion import complete_matrix
-from perfgate.cli.output import FILE, add_format_option, print_result, write_file
+from perfgate.cli.output import FILE, add_format_option, print_result, print_table, write_file
 from perfgate.core import Arm
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
-from perfgate.report.table import lay_out_markdown, print_table
+from perfgate.report.table import lay_out_markdown
 from perfgate.results.matrix import load_matrix, require_matrix
 from perfgate.results.rows import dump_csv, rows_of_cells
 from perfgate.scenario.catalog import find_matrix, read_matrix_text

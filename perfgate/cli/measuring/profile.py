@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import FILE, add_format_option, print_json
+from perfgate.cli.output import FILE, add_format_option, print_json, print_table, say
 from perfgate.errors import EvidenceError
 from perfgate.gate.case import load_case
-from perfgate.report.table import print_table
 from perfgate.report.words.breakdown import build_breakdown
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import read_record
@@ -35,6 +34,6 @@ def command(folder: Path, style: str) -> int:
     breakdown = build_breakdown(found, load_case(folder).verdict.judgements)
     if breakdown is None or breakdown.table is None:
         raise EvidenceError(f"{folder}: holds no profile of both arms; measure with `perfgate gate --profile always`")
-    click.echo(breakdown.sentence)
+    say(breakdown.sentence)
     print_table(breakdown.table)
     return 0

@@ -18,7 +18,7 @@ from perfgate.cli.options import (
     read_proof,
     read_scenario,
 )
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_json, say
 from perfgate.cli.sections import SectionCommand, add_share_option, judging_option
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
@@ -79,7 +79,7 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     if options["style"] == "json":
         print_json({"folder": folder, "problems": problems, "is_complete": session.is_complete})
     else:
-        click.echo(folder)
+        say(folder)
     for problem in problems:
-        click.echo(f"perfgate: session void: {problem}", err=True)
+        say(f"perfgate: session void: {problem}", err=True)
     return 3 if problems else 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_json, say
 from perfgate.errors import InputError
 
 
@@ -63,7 +63,7 @@ def build_kernels(
     found = []
     for built in build_own(archs, only):
         found.append(built)
-        click.echo(str(built), err=style == "json")
+        say(str(built), err=style == "json")
     return tell_built(found, style)
 
 
@@ -85,7 +85,7 @@ def tell_built(found: Sequence[Any], style: str, **more: Any) -> int:
         ]
         print_json({"kernels": kernels, "total": len(found), "accepted": len(found) - refused, **more})
     else:
-        click.echo(f"{len(found) - refused} of {len(found)} kernels accepted, {cached} from Triton's cache")
+        say(f"{len(found) - refused} of {len(found)} kernels accepted, {cached} from Triton's cache")
     return 1 if refused or not found else 0
 
 
@@ -100,12 +100,12 @@ def build_checkout(folder: Path, python: str | None, archs: tuple[str, ...], bas
         for built in sglang.build_triton(tree, list(SIXTEEN_BIT_SHAPES.items()), arch):
             found.append(built)
             fences = sglang.count_fences(built)
-            click.echo(f"{built}" + (f", {fences} fences" if fences else ""), err=style == "json")
+            say(f"{built}" + (f", {fences} fences" if fences else ""), err=style == "json")
     wheel = sglang.build_wheel(tree, wheels) if is_wheel_due else None
     code = tell_built(found, style, wheel=wheel and wheel.path)
     if wheel is not None:
         through = "through ccache" if wheel.has_ccache else "without ccache, which is not installed"
-        click.echo(f"{wheel.path}: built in {wheel.seconds:.0f} s {through}", err=style == "json")
+        say(f"{wheel.path}: built in {wheel.seconds:.0f} s {through}", err=style == "json")
     elif base is not None:
-        click.echo(f"{sglang.KERNEL_FOLDER} is as in {base}: no wheel needed", err=style == "json")
+        say(f"{sglang.KERNEL_FOLDER} is as in {base}: no wheel needed", err=style == "json")
     return code

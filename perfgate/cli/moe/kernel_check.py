@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
-from perfgate.cli.output import add_format_option, print_json, write_file
+from perfgate.cli.output import add_format_option, print_json, say, write_file
 from perfgate.errors import InputError
 from perfgate.readers.layer_timings import LayerCurve, LayerPoint
 from perfgate.report.html.kernel_page import KernelCase, KernelReport, build_kernel_page
@@ -69,7 +69,7 @@ def check_implementation(
     found = []
     for answer in ask(name, choose_cases(texts, matrix), device, processes):
         found.append(read_answer(answer))
-        click.echo(describe_answer(answer), err=is_quiet)
+        say(describe_answer(answer), err=is_quiet)
     diagnosis = explain(implementation, found, device)
     report = KernelReport(implementation=implementation.name, device=device, cases=tuple(found), diagnosis=diagnosis)
     if page is not None:
@@ -114,9 +114,9 @@ def tell(report: KernelReport, style: str) -> None:
     judged = len(report.sound) + len(report.wrong)
     left_out = len(report.cases) - judged
     if report.diagnosis:
-        click.echo(f"what is wrong: {report.diagnosis}", err=style == "json")
+        say(f"what is wrong: {report.diagnosis}", err=style == "json")
     line = f"{len(report.sound)} of {judged} cases sound, {left_out} not covered by {report.implementation}"
-    click.echo(line, err=style == "json")
+    say(line, err=style == "json")
     if style == "json":
         cases = [
             {"case": one.case, "not_covered": one.left_out} if one.left_out else {"case": one.case, "problems": one.problems}

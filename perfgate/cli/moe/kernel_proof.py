@@ -9,7 +9,7 @@ import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.moe.kernel_check import PROCESSES
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.output import add_format_option, print_result, say
 from perfgate.cli.sections import SectionCommand, arm_option, folder_option, option_of
 from perfgate.report.layers import summarise_layers
 from perfgate.results.records import save_proof
@@ -83,10 +83,10 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     times = summarise_layers(layers).sentence if layers else "not measured"
     print_result(style, content | {"times": times}, f"{describe_proof(proof)}\ntimes of the layer: {times}")
     for problem in problems:
-        click.echo(f"perfgate: {problem}", err=True)
+        say(f"perfgate: {problem}", err=True)
     return 1 if problems else 0
 
 
 def print_progress(line: str) -> None:
     """Progress, a line for each kernel or case that is not as it should be."""
-    click.echo(line, err=True)
+    say(line, err=True)

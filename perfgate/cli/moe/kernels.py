@@ -11,7 +11,7 @@ import click
 from perfgate.cli.moe.kernel_builds import build_kernels, require_torch
 from perfgate.cli.moe.kernel_check import check_implementation, parse_tokens
 from perfgate.cli.moe.kernel_proof import prove_kernels
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import add_format_option, print_json, print_result, say
 from perfgate_moe.build.site import write_site
 
 
@@ -29,6 +29,7 @@ command.add_command(prove_kernels)
 @add_format_option
 def list_implementations(style: str) -> None:
     """List the implementations: built in, or registered under the entry point group `perfgate_moe`."""
+    require_torch()
     from perfgate_moe.exam.implementations import registry  # noqa: PLC0415 - loads torch
 
     if style == "json":
@@ -36,7 +37,7 @@ def list_implementations(style: str) -> None:
         return
     for name, implementation in sorted(registry().items()):
         where = "GPU" if implementation.needs_gpu else "CPU or GPU"
-        click.echo(f"{name:20} {where:10} {implementation.target}")
+        say(f"{name:20} {where:10} {implementation.target}")
 
 
 @command.command(name="tune")
@@ -63,11 +64,11 @@ def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path
     counts = parse_tokens(tokens)
     tuning = Tuning.open(shape, counts, out, Budget(seconds=seconds, plans=plans))
     if tuning.skipped:
-        click.echo(f"in the table already: M = {', '.join(map(str, tuning.skipped))}", err=style == "json")
+        say(f"in the table already: M = {', '.join(map(str, tuning.skipped))}", err=style == "json")
     results = []
     for result in tuning.run():
         results.append(result)
-        click.echo(describe_tuned(result), err=style == "json")
+        say(describe_tuned(result), err=style == "json")
     content = {"table": tuning.path, "shape": tuning.key, "already_tuned": tuning.skipped, "tuned": results}
     print_result(style, content, tuning.path)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import FILE, write_output
+from perfgate.cli.output import FILE, say, write_output
 from perfgate.cli.sections import add_uncalibrated_option
 from perfgate.core import Verdict
 from perfgate.errors import InputError
@@ -64,7 +64,7 @@ def command(
     report = build_report(folder, load_case(folder, baselines, **facts))
     recorded = folder / VERDICT_FILE
     if recorded.is_file() and recorded.read_bytes() != format_verdict(report.verdict):
-        click.echo(f"perfgate: {recorded} differs: it was made with another baseline, rule or options", err=True)
+        say(f"perfgate: {recorded} differs: it was made with another baseline, rule or options", err=True)
     write_output(render_as(style, report, choose_layout() if output is None else lay_out), output, is_text=style == "text")
     return report.verdict.find_exit_code(uncalibrated)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import FILE
+from perfgate.cli.output import FILE, write_output
 from perfgate.core import Run
 from perfgate.errors import InputError
 from perfgate.gate.baselines import load_baseline
@@ -85,7 +85,7 @@ def command(
     rule = Rule(metrics=_check_metrics(metrics), margin_ratios=_read_margins(margins), priors=priors, caveats=caveats)
     arms = [_read_arm(option, files) for option, files in zip(LISTS, _choose_sides(pair, base, candidate), strict=True)]
     comparison = compare_runs(arms[0], arms[1], rule)
-    click.echo(RENDERERS[style](comparison), nl=False)
+    write_output(RENDERERS[style](comparison).encode(), None, is_text=style == "text")
     return comparison.outcome.exit_code
 
 

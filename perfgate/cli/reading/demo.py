@@ -12,7 +12,7 @@ import click
 
 import perfgate
 from perfgate.check import Case, judge
-from perfgate.cli.output import open_page, write_output
+from perfgate.cli.output import open_page, say, write_output
 from perfgate.cli.reading.report import PAGE
 from perfgate.core import Outcome, Role, Window
 from perfgate.errors import InputError
@@ -74,18 +74,18 @@ def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> i
     """
     recording = RECORDINGS[outcome]
     folder = copy_recording(outcome, out or DEMOS / outcome)
-    click.echo(f"{recording.about}\n")
+    say(f"{recording.about}\n")
     case = load_case(folder)
     if live:
         for pause_s, line in play(case):
             time.sleep(pause_s / SPEED)
-            click.echo(line)
-        click.echo()
+            say(line)
+        say()
     write_output(render_text(build_report(folder, case), choose_layout()).encode(), None, is_text=True)
     write_page(folder, folder / PAGE, ())
-    click.echo(f"\npage: {folder / PAGE}\n\nnext:")
+    say(f"\npage: {folder / PAGE}\n\nnext:")
     for line in list_next(outcome, folder):
-        click.echo(f"  {line}")
+        say(f"  {line}")
     if is_opened:
         open_page(folder / PAGE)
     return 0

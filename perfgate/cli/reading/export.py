@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import orjson
 
-from perfgate.cli.output import FILE, write_file
+from perfgate.cli.output import FILE, say, write_file
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
@@ -71,7 +71,7 @@ def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | N
     for path, dump in ((csv, dump_csv), (parquet, _dump_parquet)):
         if path is not None:
             write_file(dump(rows), path)
-            click.echo(f"{path}: {len(rows)} rows", err=True)
+            say(f"{path}: {len(rows)} rows", err=True)
 
 
 def _dump_parquet(rows: Iterable[Row]) -> bytes:
@@ -86,7 +86,7 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
         begun = read_begun(read_record(folder).begun_utc)
         judged.append(ExportedSession(name=folder.resolve().name, begun=begun, case=load_case(folder)))
     write_file(format_openmetrics(judged), path)
-    click.echo(f"{path}: {len(judged)} sessions", err=True)
+    say(f"{path}: {len(judged)} sessions", err=True)
 
 
 def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
@@ -95,9 +95,9 @@ def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
     read_record(sources[0])
     found = read_machine_samples(sources[0])
     write_file(b"".join(orjson.dumps(window) + b"\n" for window in found.windows), path)
-    click.echo(f"{path}: {found.count} samples of {len(found.windows)} windows", err=True)
+    say(f"{path}: {found.count} samples of {len(found.windows)} windows", err=True)
     if found.torn:
-        click.echo(
+        say(
             f"{sources[0]}: {found.torn} windows are torn, at least {found.lost} samples are lost; the windows that count "
             "keep their readings in windows.jsonl",
             err=True,
@@ -113,7 +113,7 @@ def _write_expert_use(sources: tuple[Path, ...], path: Path) -> None:
         place = {"session": folder.resolve().name, "scenario": session.scenario}
         lines.extend({**place, "arm": arm, **asdict(use)} for arm, use in session.expert_use.items())
     write_file(b"".join(orjson.dumps(line) + b"\n" for line in lines), path)
-    click.echo(f"{path}: {len(lines)} arms", err=True)
+    say(f"{path}: {len(lines)} arms", err=True)
 
 
 def _read_rows(sources: tuple[Path, ...]) -> Iterator[Row]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import FILE, add_format_option, print_json
-from perfgate.report.table import Table, print_table
+from perfgate.cli.output import FILE, add_format_option, print_json, print_table, say
+from perfgate.report.table import Table
 from perfgate.results.folders import RESULTS, ResultFolder, explain_none, list_results
 
 
@@ -32,7 +32,7 @@ def command(parent: Path, last: int, style: str) -> int:
         )
         return 0
     if not found:
-        click.echo(explain_none(parent))
+        say(explain_none(parent))
         return 0
     rows = [(one.record.begun_utc, one.record.scenario, _describe(one), str(one.path)) for one in found]
     print_table(Table(header=("begun", "scenario", "state", "folder"), rows=rows, words=(0, 1, 2, 3)))

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from perfgate.cli.completion import complete_scenario
-from perfgate.cli.output import FILE
+from perfgate.cli.output import FILE, say
 from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.cli.sections import SectionCommand, folder_option, option_of
 from perfgate.errors import BaselineError, InputError
@@ -118,7 +118,7 @@ def command(
     if output == "json":
         click.echo(json.dumps(describe(study, curves, cheapest, effect), indent=2, sort_keys=True))
     else:
-        click.echo(format_text(study, curves, cheapest, effect, choose_layout()))
+        say(format_text(study, curves, cheapest, effect, choose_layout()))
 
 
 def _read_baseline(baseline_file: Path | None, folders: tuple[Path, ...], scenario_name: str | None, cost: Cost) -> Study:
@@ -151,7 +151,7 @@ def _show_design(study: Study, effect: float, sessions: list[Session], output: s
         }
         click.echo(json.dumps(content, indent=2, sort_keys=True))
     else:
-        click.echo(format_design(study, choices, effect, sessions, choose_layout()))
+        say(format_design(study, choices, effect, sessions, choose_layout()))
 
 
 def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from perfgate.cli.output import FILE, open_page, write_output
+from perfgate.cli.output import FILE, open_page, say, write_output
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.pages import write_page
@@ -73,7 +73,7 @@ def command(
         refuse_what_only_a_comment_takes(link)
     if html is not None:
         write_page(folder, html, baselines, layers)
-        click.echo(f"page: {html}", err=True)
+        say(f"page: {html}", err=True)
         if is_opened:
             open_page(html)
         if output is None:

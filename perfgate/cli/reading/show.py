@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import FILE, print_json
+from perfgate.cli.output import FILE, print_json, print_table, say
 from perfgate.core import Run
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import decode, parse_runs, read_bytes
 from perfgate.readers.matrix_log import Cell, is_matrix_log, parse_matrix_log
 from perfgate.report.escape import plain
-from perfgate.report.table import Table, print_table
+from perfgate.report.table import Table
 from perfgate.report.words import wording
 from perfgate.results.records import SESSION_FILE
 from perfgate.results.words import describe_remark
@@ -49,7 +49,7 @@ def command(*, files: tuple[Path, ...], style: str) -> int:
         return 0
     print_table(_tabulate_cells(cells) if cells else _tabulate_runs(runs))
     for line in _remark(runs):
-        click.echo(line)
+        say(line)
     return 0
 
 
