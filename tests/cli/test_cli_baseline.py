@@ -11,6 +11,7 @@ from perfgate.cli import main
 from perfgate.cli.keeping.baseline import describe
 from perfgate.core import Arm, Fingerprint
 from perfgate.gate.baselines import find_path, load_baseline
+from perfgate.report.table import lay_out
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_baseline, make_scenario, make_session, slow_both, write_folder
 
 SCENARIO = make_scenario()
@@ -162,8 +163,8 @@ def test_baseline__no_such_file(tmp_path, capsys, command):
 
 def test_describe__metrics_that_some_sessions_did_not_tell_of():
     whole, short = make_baseline(SCENARIO, sessions=4), make_baseline(SCENARIO, sessions=2)
-    lines = list(describe(replace(whole, metrics={**whole.metrics, "mean_itl_ms": short.metrics["mean_itl_ms"]})))
+    lines = list(describe(replace(whole, metrics={**whole.metrics, "mean_itl_ms": short.metrics["mean_itl_ms"]}), lay_out))
 
     assert lines[1].endswith("8 A/A blocks")
     assert "fewer A/A blocks: Mean ITL, because some sessions did not record them" in lines
-    assert not any(line.startswith("fewer") for line in describe(whole))
+    assert not any(line.startswith("fewer") for line in describe(whole, lay_out))
