@@ -48,7 +48,7 @@ def write_pair(name: str, base: Resolution, candidate: Resolution) -> None:
         arm: {case: {"moe_tiles": one.get("moe_tiles")} for case, one in rows.items()} for arm, rows in choices.items()
     }
     document["lines"] = list(write_lines(comparison))
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def main() -> None:
