@@ -34,6 +34,7 @@ WIDTH, HEIGHT = 260.0, 28.0
 MIDDLE = HEIGHT / 2
 # As in the comment: two margins of gain to three of loss, so that rows of different metrics can be read against each other.
 AXIS = Scale(low=-2.0, high=3.0, start=8.0, end=WIDTH - 8.0)
+LIMIT_ARROW = 4.0
 
 
 def draw_strip(judgement: Judgement, bounds: Bounds) -> Drawing:
@@ -61,10 +62,25 @@ def _draw_limits(judgement: Judgement) -> Iterator[SvgElement]:
             (AXIS.clamp(-reach), 3), (AXIS.clamp(reach), HEIGHT - 3), "band", hint="noise band: equal builds differ by this"
         )
     yield line((AXIS.place(0), 0), (AXIS.place(0), HEIGHT), "zero")
-    if judgement.fails_from is not None:
-        at = AXIS.clamp(log1p(judgement.fails_from) / log1p(judgement.margin_ratio))
-        yield line((at, 0), (at, HEIGHT), "limit", hint="fails from here")
+    yield from _draw_limit(_find_limit(judgement), AXIS, (0, HEIGHT), "fails from here")
     yield line((AXIS.place(1), 5), (AXIS.place(1), HEIGHT - 5), "half", hint="the margin")
+
+
+def _find_limit(judgement: Judgement) -> float | None:
+    """The loss from which a metric fails, in units of its margin."""
+    return None if judgement.fails_from is None else log1p(judgement.fails_from) / log1p(judgement.margin_ratio)
+
+
+def _draw_limit(limit: float | None, axis: Scale, ends: tuple[float, float], hint: str) -> Iterator[SvgElement]:
+    """The line between two heights from which a metric fails; an arrow at the lower one where it lies beyond the axis."""
+    if limit is None:
+        return
+    if axis.holds(limit):
+        at = axis.place(limit)
+        yield line((at, ends[0]), (at, ends[1]), "limit", hint=hint)
+    else:
+        place = axis, ends[1] - LIMIT_ARROW - 1
+        yield _point_beyond(limit, "limit", place, size=LIMIT_ARROW, hint=f"{hint}, beyond the scale")
 
 
 def _draw_interval(judgement: Judgement, bounds: Bounds, axis: Scale, at: float) -> Iterator[SvgElement]:
@@ -83,12 +99,14 @@ def _draw_interval(judgement: Judgement, bounds: Bounds, axis: Scale, at: float)
         yield _point_beyond(middle, f"mark {style}", (axis, at), size=7)
 
 
-def _point_beyond(value: float, style: str, place: tuple[Scale, float], size: float = 5) -> SvgElement:
+def _point_beyond(
+    value: float, style: str, place: tuple[Scale, float], size: float = 5, hint: str = "goes on beyond the scale"
+) -> SvgElement:
     """An arrow at the end of the scale that `value` lies beyond."""
     axis, middle = place
     at, away = axis.clamp(value), 1 if value > axis.high else -1
     corners = [(at - away, middle - size), (at + away * (size - 1), middle), (at - away, middle + size)]
-    return trace(corners, style, hint="goes on beyond the scale")
+    return trace(corners, style, hint=hint)
 
 
 LEGEND = (
@@ -120,6 +138,7 @@ def draw_forest(judgements: Sequence[Judgement]) -> Figure | None:
 
 def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawing:
     ends = [bound / log1p(judgement.margin_ratio) for judgement, bounds in rows for bound in bounds]
+    ends.extend(limit for judgement, _ in rows if (limit := _find_limit(judgement)) is not None)
     axis = Scale(
         low=max(min(AXIS.low, *ends), HERO_MOST.low),
         high=min(max(AXIS.high, *ends), HERO_MOST.high),
@@ -154,9 +173,10 @@ def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, place: tuple[fl
     top += lead
     for value, style in ((0.0, "zero"), (1.0, "half")):
         yield line((axis.place(value), top + 22), (axis.place(value), top + 46), style)
-    if judgement.fails_from is not None:
-        at = axis.clamp(log1p(judgement.fails_from) / log1p(judgement.margin_ratio))
-        yield line((at, top + 22), (at, top + 46), "limit", hint=f"fails from {wording.line(judgement)}")
+    limit, words = _find_limit(judgement), f"fails from {wording.line(judgement)}"
+    yield from _draw_limit(limit, axis, (top + 22, top + 46), words)
+    if limit is not None and not axis.holds(limit):
+        yield write_label(axis.end - 2 * LIMIT_ARROW, top + 50, words, "tick", "end")
     yield from _draw_interval(judgement, (low, middle, high), axis, top + 34)
 
 

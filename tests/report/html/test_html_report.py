@@ -21,7 +21,7 @@ from perfgate.report.html.arms import group_arguments, tabulate_arguments, tabul
 from perfgate.report.html.distributions import pick_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
 from perfgate.report.html.places import WindowUse, pick_evidence, place_windows
-from perfgate.report.html.verdict_parts import draw_forest
+from perfgate.report.html.verdict_parts import draw_forest, draw_strip
 from perfgate.results.readings import KV_CAPACITY
 from perfgate.results.records import read_record
 from tests.fakes import folders
@@ -327,3 +327,21 @@ def test_draw_forest__a_long_gain_leaves_a_phone_no_room_for_the_margin_s_name()
     }
 
     assert shown == {-0.01: [True, True], -0.4: [True, False]}
+
+
+@pytest.mark.parametrize(("fails_from", "label"), [(0.25, []), (0.9, []), (2.0, ["fails from +200.0 %"])])
+def test_draw_forest__the_line_beyond_the_axis_is_an_arrow_with_its_number(fails_from, label):
+    for drawing in draw_forest([replace(p99(0.05, margin=0.1), fails_from=fails_from)]).drawings:
+        limits = [shape for shape in drawing.shapes if shape.style == "limit"]
+
+        assert [shape.tag for shape in limits] == ["path" if label else "line"]
+        assert [shape.text for shape in drawing.shapes if shape.text.startswith("fails from")] == label
+
+
+@pytest.mark.parametrize(("fails_from", "tag"), [(0.25, "line"), (0.6, "path")])
+def test_draw_strip__the_line_beyond_the_scale_is_an_arrow(fails_from, tag):
+    judgement = replace(p99(0.05, margin=0.1), fails_from=fails_from)
+
+    (limit,) = (shape for shape in draw_strip(judgement, (0.0, 0.05, 0.1)).shapes if shape.style == "limit")
+
+    assert limit.tag == tag
