@@ -148,10 +148,7 @@ def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawin
     lead = HERO_LINE if width <= NARROW else 0.0
     each = HERO_ROW + lead
     height = HERO_ABOVE + each * len(rows)
-    words = {"better": axis.low, "no change": 0.0, "worse": axis.high}
-    if axis.place(1.0) - axis.place(0.0) > measure_text("no change margin", TICK_SIZE) / 2:
-        # A long gain on a narrow page leaves no room beside "no change"; the legend tells the dotted line, too.
-        words["margin"] = 1.0
+    words = _name_places(axis)
     anchors = {"better": "start", "worse": "end"}
     shapes: list[SvgElement] = [
         write_label(axis.place(value), 16, word, "tick", anchors.get(word, "middle")) for word, value in words.items()
@@ -159,6 +156,16 @@ def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawin
     for number, (judgement, bounds) in enumerate(rows):
         shapes.extend(_draw_row(judgement, bounds, axis, (HERO_ABOVE + number * each, lead)))
     return Drawing(width=width, height=height + HERO_BELOW, shapes=tuple(shapes))
+
+
+def _name_places(axis: Scale) -> dict[str, float]:
+    """The words above the rows. A long scale on a narrow page leaves no room for all; the legend tells the dotted line, too."""
+    lead = axis.place(0.0) - axis.start
+    zero = "no change" if lead > measure_text("better ", TICK_SIZE) + measure_text("no change", TICK_SIZE) / 2 else "0"
+    words = {"better": axis.low, zero: 0.0, "worse": axis.high}
+    if axis.place(1.0) - axis.place(0.0) > measure_text(f"{zero} margin", TICK_SIZE) / 2:
+        words["margin"] = 1.0
+    return words
 
 
 def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, place: tuple[float, float]) -> Iterator[SvgElement]:
