@@ -80,7 +80,7 @@ def _draw_limit(limit: float | None, axis: Scale, ends: tuple[float, float], hin
         yield line((at, ends[0]), (at, ends[1]), "limit", hint=hint)
     else:
         place = axis, ends[1] - LIMIT_ARROW - 1
-        yield _point_beyond(limit, "limit", place, size=LIMIT_ARROW, hint=f"{hint}, beyond the scale")
+        yield _point_beyond(limit, "arrow outcome-regression", place, size=LIMIT_ARROW, hint=f"{hint}, beyond the scale")
 
 
 def _draw_interval(judgement: Judgement, bounds: Bounds, axis: Scale, at: float) -> Iterator[SvgElement]:

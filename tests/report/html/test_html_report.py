@@ -332,7 +332,7 @@ def test_draw_forest__a_long_gain_leaves_a_phone_no_room_for_the_margin_s_name()
 @pytest.mark.parametrize(("fails_from", "label"), [(0.25, []), (0.9, []), (2.0, ["fails from +200.0 %"])])
 def test_draw_forest__the_line_beyond_the_axis_is_an_arrow_with_its_number(fails_from, label):
     for drawing in draw_forest([replace(p99(0.05, margin=0.1), fails_from=fails_from)]).drawings:
-        limits = [shape for shape in drawing.shapes if shape.style == "limit"]
+        limits = [shape for shape in drawing.shapes if shape.hint.startswith("fails from")]
 
         assert [shape.tag for shape in limits] == ["path" if label else "line"]
         assert [shape.text for shape in drawing.shapes if shape.text.startswith("fails from")] == label
@@ -342,6 +342,6 @@ def test_draw_forest__the_line_beyond_the_axis_is_an_arrow_with_its_number(fails
 def test_draw_strip__the_line_beyond_the_scale_is_an_arrow(fails_from, tag):
     judgement = replace(p99(0.05, margin=0.1), fails_from=fails_from)
 
-    (limit,) = (shape for shape in draw_strip(judgement, (0.0, 0.05, 0.1)).shapes if shape.style == "limit")
+    (limit,) = (shape for shape in draw_strip(judgement, (0.0, 0.05, 0.1)).shapes if shape.hint.startswith("fails from"))
 
     assert limit.tag == tag
