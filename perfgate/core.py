@@ -10,6 +10,9 @@ from enum import Enum, StrEnum, auto
 TROUBLESHOOTING = "docs/troubleshooting.md"
 """The page with the remedies for each message."""
 
+PUBLISHED = "https://github.com/perfgate/sglang-perfgate/blob/main/"
+"""Where the files of this repository can be read without a clone."""
+
 
 class Outcome(StrEnum):
     """What a verdict, or one metric of it, says."""
@@ -37,7 +40,7 @@ class Outcome(StrEnum):
 
     @property
     def remedies(self) -> str:
-        """The page and heading where the remedies for its messages stand; empty for an outcome that decides."""
+        """The address of the remedies for its messages; empty for an outcome that decides."""
         return _OUTCOMES[self].remedies
 
     @property
@@ -62,14 +65,14 @@ _OUTCOMES = {
         icon="\N{NO ENTRY SIGN}",
         sentence="the measurement cannot be trusted, so it says nothing about speed",
         exit_code=3,
-        remedies=f"{TROUBLESHOOTING}, INVALID",
+        remedies=f"{PUBLISHED}{TROUBLESHOOTING}#invalid",
     ),
     Outcome.INCONCLUSIVE: _OutcomeRow(
         order=2,
         icon="\N{BLACK QUESTION MARK ORNAMENT}",
         sentence="too little evidence to call it slower or not slower",
         exit_code=3,
-        remedies=f"{TROUBLESHOOTING}, INCONCLUSIVE",
+        remedies=f"{PUBLISHED}{TROUBLESHOOTING}#inconclusive",
     ),
     Outcome.PASS: _OutcomeRow(
         order=3, icon="\N{WHITE HEAVY CHECK MARK}", sentence="a loss as large as the margin is excluded", exit_code=0

@@ -101,7 +101,7 @@ def build_from_sessions(scenario: Scenario, recorded: Sequence[Recorded]) -> Bas
 
 def _void(session: Session, reason: str) -> CalibrationError:
     remedies = name_remedies(Outcome.INVALID, (reason,))
-    return CalibrationError(f"{session.source}: nothing is stored, the calibration is void ({remedies}): {reason}")
+    return CalibrationError(f"{session.source}: nothing is stored, the calibration is void: {reason} ({remedies})")
 
 
 def _measure(request: Request, progress: Progress) -> Path:

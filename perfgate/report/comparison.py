@@ -75,8 +75,9 @@ def _write(comparison: Comparison, escape: Callable[[str], str], draw: Callable[
             yield f"\n{draw(Table(header=HEADER, rows=[_row(judgement, group) for judgement in group.judgements]))}\n"
         yield from (f"{bullet}{escape(line)}" for line in _list_caveats(group))
     named = name_remedies(comparison.outcome, _list_reasons(comparison))
-    remedies = [f"what to do: {named}"] if named else []
-    yield from (f"{bullet}{escape(line)}" for line in (*comparison.reasons[1:], *comparison.warnings, *remedies))
+    yield from (f"{bullet}{escape(line)}" for line in (*comparison.reasons[1:], *comparison.warnings))
+    if named:
+        yield f"{bullet}what to do: {named}"
 
 
 def _list_reasons(comparison: Comparison) -> list[str]:

@@ -31,7 +31,7 @@ def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     lines = [f"### {head}" if is_markdown else head, ""]
     lines += [f"- {clean(reason)}" for reason in verdict.reasons]
     remedies = name_remedies(verdict.outcome, verdict.reasons)
-    lines += [f"- what to do: {clean(remedies)}"] if remedies else []
+    lines += [f"- what to do: {remedies}"] if remedies else []
     lines += ["", lay_out_markdown(table) if is_markdown else lay_out(table), ""]
     lines += [f"{verdict.blocks} blocks; intervals are 90 %, two one-sided 95 % bounds"]
     return "\n".join(lines) + "\n"

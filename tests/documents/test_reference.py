@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfgate import errors
-from perfgate.core import Outcome, Remark, RemarkKind
+from perfgate.core import PUBLISHED, Outcome, Remark, RemarkKind
 from perfgate.evidence import Damage, DamageKind
 from perfgate.metrics import METRICS
 from perfgate.report.words.remedies import find_entry, parse_entries
@@ -179,10 +179,10 @@ def test_find_entry__of_what_a_fault_made_the_gate_say(message):
 
 
 def test_troubleshooting__has_an_entry_for_each_way_not_to_pass():
-    named = {outcome.remedies.partition(", ")[::2] for outcome in Outcome if outcome.exit_code == Outcome.INVALID.exit_code}
+    named = {outcome.remedies for outcome in Outcome if outcome.exit_code == Outcome.INVALID.exit_code}
 
-    assert {page for page, _ in named} == {"docs/troubleshooting.md"}
-    assert {*(f"## {entry}" for _, entry in named), "## Uncalibrated"} <= set(TROUBLES.splitlines())
+    assert {address.partition("#")[0] for address in named} == {f"{PUBLISHED}docs/troubleshooting.md"}
+    assert {*(f"## {address.partition('#')[2].upper()}" for address in named), "## Uncalibrated"} <= set(TROUBLES.splitlines())
 
 
 def test_command_line__is_what_help_says():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgate.cli import program
-from perfgate.core import Count, CountState, Outcome, combine_outcomes
+from perfgate.core import PUBLISHED, Count, CountState, Outcome, combine_outcomes
 from perfgate.github.comment.sections import render
 from perfgate.metrics import METRICS
 from perfgate.report.comment import build_comment, render_comment
@@ -56,6 +56,7 @@ def read_answers(comment):
 RATE = "False alarms: not counted on such machines."
 H200_RATE = "False alarms on such machines: 0 of 27, at most 10.5 %."
 REPORT = f"Everything: [report]({LINK})."
+MORE = f"More: [troubleshooting]({PUBLISHED}docs/troubleshooting.md#"
 ANSWERS = {
     "pass": {
         "slower": "PASS: worst is P99 ITL +2.1 %, a loss beyond +12.5 % is excluded",
@@ -79,14 +80,14 @@ ANSWERS = {
         "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
         "how sure": f"4 blocks, 10.0 CPU-minutes. {RATE}",
         "now": "P99 ITL is undecided. Cheapest: measure once more with --blocks 9 (90 minutes), enough if the change seen is "
-        f"true; repeating until it passes proves nothing. More: docs/troubleshooting.md, INCONCLUSIVE. {REPORT}",
+        f"true; repeating until it passes proves nothing. {MORE}inconclusive). {REPORT}",
         "where": "",
     },
     "invalid": {
         "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; read the server's log, then measur...",
         "how sure": "0 blocks, 10.0 CPU-minutes.",
-        "now": "remove the cause that is named first (docs/troubleshooting.md, Requests failed or are missing), then measure "
-        f"again; the others often follow from it. {REPORT}",
+        "now": "remove the cause that is named first, then measure again; the others often follow from it. "
+        f"{MORE}requests-failed-or-are-missing). {REPORT}",
         "where": "",
     },
     "calibrating": {

@@ -1,10 +1,15 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from perfgate.core import Outcome
+from perfgate.core import PUBLISHED, Outcome
 from perfgate.report.words import remedies
-from perfgate.report.words.remedies import find_entry, name_remedies, parse_entries
+from perfgate.report.words.remedies import find_entry, name_remedies, parse_entries, read_entries
+from tests.documents.test_links import list_anchors
+from tests.documents.tracked import ROOT
+
+TROUBLES = f"{PUBLISHED}docs/troubleshooting.md"
 
 PAGE = """# Page
 
@@ -40,17 +45,37 @@ Measure again.
 )
 def test_find_entry__of_the_page_that_ships(message, heading):
     assert find_entry(message).heading == heading
-    assert name_remedies(Outcome.INVALID, (message, "no window was measured")) == f"docs/troubleshooting.md, {heading}"
+    assert name_remedies(Outcome.INVALID, (message, "no window was measured")) == find_entry(message).address
+
+
+def test_read_entries__addresses_lead_to_a_file_and_a_heading_of_it():
+    lines = [line for entry in read_entries() for line in entry.lines]
+    found = [entry.address for entry in read_entries()] + re.findall(
+        rf"{re.escape(PUBLISHED)}[^\s).,]+\.md[^\s).,]*", "\n".join(lines)
+    )
+
+    assert len(found) > len(read_entries())
+    for address in found:
+        path, _, anchor = address.removeprefix(PUBLISHED).partition("#")
+        assert (ROOT / path).is_file(), address
+        assert not anchor or anchor in list_anchors(ROOT / path), address
+    assert not [line for line in lines if "](" in line]
+
+
+def test_published__is_what_the_package_says():
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+    assert f'Changelog = "{PUBLISHED}CHANGELOG.md"' in settings
 
 
 def test_find_entry__of_a_message_that_the_page_lacks():
     assert find_entry("the moon is full") is None
-    assert name_remedies(Outcome.INVALID, ("the moon is full",)) == "docs/troubleshooting.md, INVALID"
+    assert name_remedies(Outcome.INVALID, ("the moon is full",)) == f"{TROUBLES}#invalid"
 
 
 def test_name_remedies__without_a_reason():
-    assert name_remedies(Outcome.INVALID) == "docs/troubleshooting.md, INVALID"
-    assert name_remedies(Outcome.INCONCLUSIVE, ("the GPU throttled for",)) == "docs/troubleshooting.md, INCONCLUSIVE"
+    assert name_remedies(Outcome.INVALID) == f"{TROUBLES}#invalid"
+    assert name_remedies(Outcome.INCONCLUSIVE, ("the GPU throttled for",)) == f"{TROUBLES}#inconclusive"
     assert name_remedies(Outcome.PASS) == ""
 
 
@@ -58,7 +83,7 @@ def test_find_entry__where_the_package_has_no_page(monkeypatch, tmp_path):
     monkeypatch.setattr(remedies, "__file__", str(tmp_path / "perfgate" / "report" / "words" / "remedies.py"))
     remedies.read_entries.cache_clear()
     try:
-        assert name_remedies(Outcome.INVALID, ("the GPU throttled for",)) == "docs/troubleshooting.md, INVALID"
+        assert name_remedies(Outcome.INVALID, ("the GPU throttled for",)) == f"{TROUBLES}#invalid"
     finally:
         remedies.read_entries.cache_clear()
 
@@ -68,7 +93,7 @@ def test_parse_entries__headings_phrases_and_lines():
 
     assert ended.heading == "A server ended"
     assert ended.phrases == ("ended by itself", "is no Python (", "run `perfgate` anew")
-    assert ended.lines == ("Read the log, see engines.", "- Out of memory: give it less.")
+    assert ended.lines == (f"Read the log, see {PUBLISHED}docs/engines.md.", "- Out of memory: give it less.")
     assert differ.measure("this window tells p99_itl_ms") == len("tells {")
     assert differ.measure("ended by itself after 2 s") == 17 > ended.measure("ended by itself after 2 s")
     assert differ.measure("tells ") == 0

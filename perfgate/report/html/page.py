@@ -146,6 +146,7 @@ class Page:
     reasons: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
     action: str = ""
+    more: str = ""
     commands: tuple[tuple[str, str], ...] = ()
     sections: tuple[PageSection, ...] = ()
     foot: str = ""

@@ -75,6 +75,7 @@ def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData
         reasons=_pick_reasons(view),
         consequences=view.reasons[1:] if is_void else (),
         action=view.advice.sentence,
+        more=view.advice.more,
         commands=tuple((one.purpose, one.line) for one in (view.calibration, *view.advice.commands) if one is not None),
         sections=drop_empty(sections),
         foot=f"Measured by perfgate {record.perfgate}, judged by rule {verdict.policy.get('rule', 'unknown')}.",

@@ -35,9 +35,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What to do: a sentence, the commands that help, and what is a maintainer's to do."""
+    """What to do: a sentence, the address of more, the commands that help, and what is a maintainer's to do."""
 
     sentence: str
+    more: str = ""
     commands: tuple[Command, ...] = ()
     for_maintainers: tuple[Command, ...] = ()
 
@@ -66,12 +67,11 @@ def advise(
             for_maintainers=tuple(_list_keeps(session, "keep the gain as the new baseline")),
         )
     if verdict.outcome is Outcome.INCONCLUSIVE:
-        advice = _advise_undecided(verdict, session, families)
-        return replace(advice, sentence=f"{advice.sentence} More: {verdict.outcome.remedies}.")
+        return replace(_advise_undecided(verdict, session, families), more=verdict.outcome.remedies)
     if verdict.outcome is Outcome.INVALID:
         return Advice(
-            sentence=f"remove the cause that is named first ({name_remedies(verdict.outcome, verdict.reasons)}), then measure "
-            "again; the others often follow from it."
+            sentence="remove the cause that is named first, then measure again; the others often follow from it.",
+            more=name_remedies(verdict.outcome, verdict.reasons),
         )
     return Advice(sentence="no performance objection.")
 

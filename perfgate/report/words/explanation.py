@@ -35,8 +35,8 @@ def explain_invalid(verdict: Verdict) -> tuple[str, ...]:
         f"{verdict.outcome}: the measurement cannot be trusted, so it says nothing of the change.",
         f"Cause: {first}.",
         *(f"Also found: {other}." for other in others),
-        f"What to do: {name_remedies(verdict.outcome, verdict.reasons)}.",
-        *(entry.lines if entry else ()),
+        *(("What to do:", *entry.lines) if entry else ()),
+        f"More: {name_remedies(verdict.outcome, verdict.reasons)}",
     )
 
 

@@ -11,21 +11,27 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from perfgate.core import TROUBLESHOOTING, Outcome
+from perfgate.core import PUBLISHED, TROUBLESHOOTING, Outcome
 
 _HEADING = re.compile(r"^#{2,3} (.+)$", flags=re.MULTILINE)
 _MESSAGES = re.compile(r"^Messages: (.+)$", flags=re.MULTILINE)
 _PHRASE = re.compile(r"`((?:\\`|[^`])+)`")
-_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
+_LINK = re.compile(r"\[[^]]+\]\(([^)]+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A heading of the page, parts of the messages that it is for, and its lines."""
+    """A heading of the page, parts of the messages that it is for, and its lines with an address in place of each link."""
 
     heading: str
     phrases: tuple[str, ...]
     lines: tuple[str, ...]
+
+    @property
+    def address(self) -> str:
+        """Where it can be read in a browser."""
+        anchor = re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
+        return _find_address(f"#{anchor}")
 
     def measure(self, message: str) -> int:
         """The length of the longest phrase that stands in a message; a brace in a phrase stands for any character."""
@@ -47,7 +53,9 @@ def parse_entries(page: str) -> tuple[Remedy, ...]:
         Remedy(
             heading=heading,
             phrases=tuple(phrase.replace("\\`", "`") for phrase in _PHRASE.findall(listed[1])),
-            lines=tuple(_LINK.sub(r"\1", line) for line in text[listed.end() :].splitlines() if line),
+            lines=tuple(
+                _LINK.sub(lambda link: _find_address(link[1]), line) for line in text[listed.end() :].splitlines() if line
+            ),
         )
         for heading, text in zip(parts[::2], parts[1::2], strict=True)
         if (listed := _MESSAGES.search(text))
@@ -61,6 +69,12 @@ def find_entry(message: str) -> Remedy | None:
 
 
 def name_remedies(outcome: Outcome, reasons: Sequence[str] = ()) -> str:
-    """The page and the heading for an outcome, for INVALID that of the first reason; empty for an outcome that decides."""
+    """The address of the entry for an outcome, for INVALID that of the first reason; empty for an outcome that decides."""
     entry = find_entry(reasons[0]) if outcome is Outcome.INVALID and reasons else None
-    return f"{TROUBLESHOOTING}, {entry.heading}" if entry else outcome.remedies
+    return entry.address if entry else outcome.remedies
+
+
+def _find_address(target: str) -> str:
+    """The address of what a link of the page leads to."""
+    path = f"docs/{target}" if not target.startswith("#") else f"{TROUBLESHOOTING}{target}"
+    return f"{PUBLISHED}{path}"

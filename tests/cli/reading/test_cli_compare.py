@@ -80,7 +80,9 @@ def test_command__founding_runs(capsys):
     assert "more runs of each arm would settle it nine times in ten" in out
     assert "(Mean ITL needs the most)" in out
     assert "no stored noise was given" in out
-    assert out.endswith("  what to do: docs/troubleshooting.md, INCONCLUSIVE\n")
+    assert out.endswith(
+        "  what to do: https://github.com/perfgate/sglang-perfgate/blob/main/docs/troubleshooting.md#inconclusive\n"
+    )
 
 
 def test_command__one_run_each_has_no_spread_to_plan_by(capsys):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfgate.cli import main
-from perfgate.core import Outcome, Role
+from perfgate.core import PUBLISHED, Outcome, Role
 from perfgate.report.words.explanation import explain_metric
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 from tests.fakes.verdicts import CASES, case_invalid, case_regression, make_window
@@ -82,7 +82,7 @@ def test_explain_metric__says_what_voided_it():
 
     assert sentences[0] == "Output throughput was not judged: INVALID."
     assert sentences[3] == "The session is void: server ended by itself with exit code 1 (log a.log) (and 1 more)."
-    place = "docs/troubleshooting.md, A server did not start, or ended"
+    place = f"{PUBLISHED}docs/troubleshooting.md#a-server-did-not-start-or-ended"
     assert sentences[4] == f"Remove what voided the session ({place}), then measure again."
 
 
