@@ -22,11 +22,11 @@ UNKNOWN = "(unknown)"
 
 def tabulate_series(series: Sequence[LevelSeries]) -> Table:
     """A row for each series: how far it is from its anchor, where it stands, how it got there, and how its runners differ."""
-    header = ("metric", "scenario", "since anchor", "now", "trend", "changes", "sessions", "runners differ", "hardware")
+    header = ("metric", "since anchor", "scenario", "now", "trend", "changes", "sessions", "runners differ", "hardware")
     places = Counter(
         place for place, _ in {((one.subject.scenario, one.subject.hardware), one.subject.workload) for one in series}
     )
-    return Table(header=header, rows=[_row(one, places) for one in series], words=(0, 1, 8))
+    return Table(header=header, rows=[_row(one, places) for one in series], words=(0, 2, 8))
 
 
 def rank_series(series: LevelSeries) -> int:
@@ -42,11 +42,11 @@ def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[st
     is_plain = places[subject.scenario, subject.hardware] == 1
     creep = MISSING
     if series.creep:
-        creep = f"{percent(series.creep.ratio)} ({series.creep.anchor}){' OVER THE LIMIT' if series.creep.is_over else ''}"
+        creep = f"{percent(series.creep.ratio)}{' OVER THE LIMIT' if series.creep.is_over else ''} ({series.creep.anchor})"
     return (
         subject.title,
-        subject.scenario if is_plain else f"{subject.scenario} ({subject.workload})",
         creep,
+        subject.scenario if is_plain else f"{subject.scenario} ({subject.workload})",
         show_value(series, series.level),
         draw_bars([point.value for point in series.points]),
         str(len(series.changes)),

@@ -105,7 +105,7 @@ def _read_ledger(connection: duckdb.DuckDBPyConnection) -> Ledger:
     counts = connection.execute("""
         SELECT count(*) FILTER (kind <> 'aa'), count(*) FILTER (kind <> 'aa' AND outcome = 'REGRESSION'),
             count(*) FILTER (kind = 'aa'), count(*) FILTER (kind = 'aa' AND outcome = 'REGRESSION')
-        FROM sessions WHERE kind <> 'import'""").fetchall()[0]
+        FROM sessions WHERE kind <> 'import' AND outcome <> 'INVALID'""").fetchall()[0]
     overruled = connection.execute("""
         SELECT session, scenario, hardware, outcome, begun, commit, ruled, person, ruling, reason
         FROM sessions JOIN overrides USING (session) ORDER BY ruled, session""")

@@ -186,7 +186,7 @@ class Ledger:
     """How often the gate failed code, and how often wrongly.
 
     `regressions` of `judged` sessions of two builds ended in REGRESSION, and `alarms_of_equal_arms` of `equal_arms` sessions
-    whose arms were one build: those are false by construction.
+    whose arms were one build: those are false by construction. INVALID sessions are not among either.
     """
 
     judged: int

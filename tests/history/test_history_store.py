@@ -124,6 +124,17 @@ def test_ask__keeps_to_the_question(store):
     assert read_history(store, HistoryQuestion()).spending == ()
 
 
+def test_ask__counts_no_invalid_session_as_one_that_raised_no_alarm(store):
+    entries = [make_entry(day, 1000.0 + day) for day in range(4)]
+    judged = zip(entries, ("ab", "ab", "aa", "aa"), ("REGRESSION", "INVALID", "PASS", "INVALID"), strict=True)
+    store.append([replace(one, verdict={**one.verdict, "kind": kind, "outcome": outcome}) for one, kind, outcome in judged])
+
+    ledger = read_history(store, HistoryQuestion()).ledger
+
+    assert (ledger.judged, ledger.regressions) == (1, 1)
+    assert (ledger.equal_arms, ledger.alarms_of_equal_arms) == (1, 0)
+
+
 def test_ask__shows_a_release_however_old(store):
     store.append([make_entry(day, 1000.0 + day, told={"release": "v1" if day == 1 else ""}) for day in range(30)])
 

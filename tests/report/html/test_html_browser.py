@@ -351,6 +351,17 @@ def test_page__each_row_of_a_history_leads_to_its_chart_and_what_moved_stands_fi
     assert True in over
 
 
+def test_page__a_phone_shows_how_far_a_metric_of_a_history_is_from_its_anchor(visit):
+    page = visit("history", viewport=PHONE)
+    over = page.locator("table.sortable td", has_text="OVER THE LIMIT").first
+
+    end = over.evaluate("""cell => { const range = document.createRange(); const text = cell.firstChild;
+      range.setStart(text, 0); range.setEnd(text, text.data.indexOf(' ('));
+      return range.getBoundingClientRect().right; }""")
+
+    assert end <= PHONE["width"]
+
+
 def test_page__charts_of_a_metric_are_hidden_by_its_name(visit):
     page = visit("history", viewport=DESK)
     charts = page.locator('figure[data-metric="P99 ITL"]')
