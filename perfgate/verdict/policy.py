@@ -256,7 +256,7 @@ def explain_not_gating(name: str, scenario: Scenario, noise: NoiseModel | None) 
     too_few = requests < metric.min_requests and not responds
     reasons = (
         (gate is None, "the scenario does not gate it"),
-        (gate is not None and gate.advisory, "the scenario calls it advisory"),
+        (gate is not None and gate.advisory, "the scenario asks for that (advisory = true)"),
         (not metric.gates, "it never gates"),
         (
             metric.closed_loop_only and not load.is_closed_loop,

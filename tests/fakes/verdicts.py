@@ -136,7 +136,7 @@ def median(change, half_width=0.03, margin=0.25, **more):
 
 
 def ttft(change, half_width=0.1, **more):
-    note = "mean TTFT is shown only: the scenario calls it advisory"
+    note = "mean TTFT is shown only: the scenario asks for that (advisory = true)"
     return judge("mean_ttft_ms", 31.0, change, half_width, 0.4, gating=False, notes=(note,), **more)
 
 

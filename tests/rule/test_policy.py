@@ -101,7 +101,7 @@ NO_ANSWER = (Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.
     ("gates", "noise", "reason"),
     [
         ({"median_itl_ms": Gate()}, None, "the scenario does not gate it"),
-        ({"output_tok_per_s": Gate(advisory=True)}, None, "the scenario calls it advisory"),
+        ({"output_tok_per_s": Gate(advisory=True)}, None, "the scenario asks for that (advisory = true)"),
         (
             {"output_tok_per_s": Gate()},
             replace(NOISE, sensitivity=NO_ANSWER),

@@ -198,7 +198,7 @@ def _check_values(window: Window, limits: AdmissionLimits) -> Iterator[str]:
         value = window.run.values.get(name)
         if value is None:
             told = metric if name == metric else f"{metric}, told by {name},"
-            yield f"{told} is missing although it gates; measure with raw details or make it advisory in the scenario"
+            yield f"{told} is missing although it gates; measure with raw details or set advisory = true in the scenario"
         elif not isfinite(value) or value <= 0:
             yield f"{name} is {value:g}, which no server can deliver; the window measured nothing, measure again"
 
