@@ -25,12 +25,11 @@ def main(words: list[str]) -> int:
     with open_browser() as browser:
         for page in map(Path, words[1:]):
             for width in WIDTHS:
-                picture = folder / f"{page.stem}-{width}.png"
+                picture = folder / f"{page.stem}-{width}.webp"
                 tab = browser.new_page(viewport={"width": width, "height": HEIGHT})
                 tab.goto(page.absolute().as_uri())
-                tab.screenshot(path=str(picture))
+                save_small(tab.screenshot(), picture, COLOURS)
                 tab.close()
-                save_small(picture, COLOURS)
                 print(f"{picture}: {picture.stat().st_size / 1000:.0f} KB")
     return 0
 

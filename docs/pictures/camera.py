@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 from PIL import Image
@@ -24,6 +25,7 @@ def open_browser() -> Iterator[Browser]:
             browser.close()
 
 
-def save_small(picture: Path, colours: int) -> None:
-    """Keep as many colours as letters, lines and pale fields need."""
-    Image.open(picture).convert("RGB").quantize(colours, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
+def save_small(shot: bytes, picture: Path, colours: int) -> None:
+    """Keep as many colours as letters, lines and pale fields need. WebP without loss takes a quarter less than PNG."""
+    few = Image.open(BytesIO(shot)).convert("RGB").quantize(colours, method=Image.Quantize.MAXCOVERAGE)
+    few.convert("RGB").save(picture, "WEBP", lossless=True, quality=100, method=6)

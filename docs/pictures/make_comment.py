@@ -63,9 +63,8 @@ def draw(folder: str, out: Path) -> None:
             scheme = "dark" if name == "comment-dark" else "light"
             page = browser.new_page(viewport={"width": WIDTHS[name], "height": 600}, color_scheme=scheme)
             page.goto(file.as_uri())
-            page.locator("body").screenshot(path=out / f"{name}.png")
-            save_small(out / f"{name}.png", COLOURS)
-            write_digest(out / f"{name}.png", folder, text)
+            save_small(page.locator("body").screenshot(), out / f"{name}.webp", COLOURS)
+            write_digest(out / f"{name}.webp", folder, text)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Photograph the page of a result folder, from its head to the end of its table of metrics: a PNG made by headless Chromium.
+"""Photograph the page of a result folder, from its head to the end of its table of metrics: made by headless Chromium.
 
 Beside it goes a line with the digest of that part of the page, by which a test knows that the picture is of today's page.
 
 Run as
-`python docs/pictures/make_report.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures/report.png`.
+`python docs/pictures/make_report.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures/report.webp`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def draw(folder: str, picture: Path) -> None:
             sys.exit(f"{folder}: its page has no head or no metrics to photograph")
         top, bottom = first["y"] - MARGIN, last["y"] + last["height"] + MARGIN
         clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
-        page.screenshot(path=picture, full_page=True, clip=clip)
+        shot = page.screenshot(full_page=True, clip=clip)
         part = cut_page(page_file.read_text(encoding="utf-8"))
-    save_small(picture, 32)
+    save_small(shot, picture, 32)
     write_digest(picture, folder, part)
 
 

@@ -1,4 +1,4 @@
-"""What the pictures here show, as text whose digest lies beside each: `report.sha256` for `report.png`."""
+"""What the pictures here show, as text whose digest lies beside each: `report.sha256` for `report.webp`."""
 
 from __future__ import annotations
 

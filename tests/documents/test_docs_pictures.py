@@ -19,7 +19,7 @@ MADE_BY = {
     "comment": "make_comment.py {folder} docs/pictures",
     "comment-dark": "make_comment.py {folder} docs/pictures",
     "comment-mail": "make_comment.py {folder} docs/pictures",
-    "report": "make_report.py {folder} docs/pictures/report.png",
+    "report": "make_report.py {folder} docs/pictures/report.webp",
 }
 ANEW = "is out of date: run `python docs/pictures/{command}` and look at it"
 
@@ -51,7 +51,7 @@ def test_drawings__of_the_statistics_are_of_todays_charts(tmp_path):
 @pytest.mark.parametrize("name", MADE_BY)
 def test_picture__is_of_todays_renderer(pictured, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    digest, folder = pictured.read_digest(PICTURES / f"{name}.png")
+    digest, folder = pictured.read_digest(PICTURES / f"{name}.webp")
     page = tmp_path / "page.html"
     assert main(["report", folder, *(["--html", str(page)] if name == "report" else [])]) == 0
     text = pictured.cut_page(page.read_text(encoding="utf-8")) if name == "report" else capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_drawing__of_error_rates_is_of_todays_results(module, tmp_path, monkeypa
 
 
 def test_pictures__are_small():
-    assert {path.name: path.stat().st_size for path in PICTURES.glob("*.png") if path.stat().st_size > MAX_BYTES} == {}
+    assert {path.name: path.stat().st_size for path in PICTURES.glob("*.webp") if path.stat().st_size > MAX_BYTES} == {}
 
 
 def test_cut_page__of_a_page_without_the_parts(pictured):
