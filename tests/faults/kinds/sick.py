@@ -16,7 +16,7 @@ from tests.faults.fault import Answer, Fault, Kind, Where, find_line
 from tests.faults.gating import SLOWED, Disturb, Gate, at, leave_alone, run_gate, signal_processes
 
 INVALID = ("INVALID",)
-FOREIGN = "other processes used the GPU"
+FOREIGN = "used the GPU; stop them"
 
 
 def with_gpu(folder: Path, **values: object) -> dict[str, str]:

@@ -89,7 +89,7 @@ SICK_RECORDED = (
         "foreign process on the GPU",
         "seen in one warm-up window",
         tell_once(foreign_processes=1.0),
-        "other processes used the GPU",
+        "used the GPU; stop them",
     ),
     row("clocks of the arms differ", "1,980 and 1,800 MHz", tell(slower=0.05, sm_clock_mhz=1800.0), "lock the clocks"),
     row(
