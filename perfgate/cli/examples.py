@@ -19,7 +19,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "baseline show": ("perfgate baseline show baseline.json",),
     "baseline verify": ("perfgate baseline verify baseline.json",),
     "bisect": ("perfgate bisect v0.5.15 main --scenario cpu-moe --repo ../sglang --budget 60 --out search",),
-    "calibrate": ("perfgate calibrate cpu-moe --blocks 8",),
+    "calibrate": ("perfgate calibrate cpu-moe --blocks 20",),
     "check": ("perfgate check perfgate-demo/regression", "perfgate check perfgate-demo/regression --format json"),
     "compare": (
         "perfgate compare before.jsonl after.jsonl",
