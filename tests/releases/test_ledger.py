@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,7 @@ from perfgate.releases.suite import Tried
 from tests.fakes.recorded import SLOWER, VOID
 from tests.fakes.requests import KeptProgress
 
+ROOT = Path(__file__).parents[2]
 HARDWARE = "cpu-test-2c"
 SESSION = f"{SESSIONS}/sglang-0.5.22-0.5.23"
 
@@ -117,6 +119,13 @@ def test_write_ledger__without_a_row():
 
     assert page.endswith("\nNo release was measured yet.\n")
     assert "## " not in page
+
+
+def test_page__is_what_the_rows_give():
+    page = ROOT / "docs" / "evidence" / "ledger.md"
+
+    told = write_ledger(load_rows(ROOT / "benchmarks" / "engines" / "ledger"))
+    assert page.read_text(encoding="utf-8") == told, f"run `perfgate ledger show benchmarks/engines/ledger > {page}`"
 
 
 def test_write_ledger__of_one():
