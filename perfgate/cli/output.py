@@ -30,6 +30,8 @@ COLOURS = {
     Outcome.INVALID: "magenta",
 }
 _OUTCOME = re.compile(rf"\b({'|'.join(COLOURS)})\b")
+# What a workflow's runner reads: it must stay one line, in its own words.
+_FOR_RUNNER = "::"
 # Lines of a drawn table, and commands to paste with the comment behind them: a fold would break these.
 _DRAWN = re.compile("^\\s*[\u2500-\u257f]")
 _COMMAND = re.compile(r"^(?P<indent> *)(?P<line>(?:perfgate|git|python|make) .*?)(?: +(?P<comment># .*))?$")
@@ -75,15 +77,19 @@ def print_table(table: Table) -> None:
 
 def fit_screen(text: str, width: int, *, has_colour: bool) -> str:
     """Fold the lines of `text` to `width` columns, and colour the outcomes that it names. No word and no command is cut."""
-    folded = "\n".join(folded for line in text.split("\n") for folded in _fold(line, width))
-    if not has_colour:
-        return folded
-    return _OUTCOME.sub(lambda found: click.style(found[1], fg=COLOURS[Outcome(found[1])], bold=True), folded)
+    folded = (folded for line in text.split("\n") for folded in _fold(line, width))
+    return "\n".join(map(_colour, folded) if has_colour else folded)
+
+
+def _colour(line: str) -> str:
+    if line.startswith(_FOR_RUNNER):
+        return line
+    return _OUTCOME.sub(lambda found: click.style(found[1], fg=COLOURS[Outcome(found[1])], bold=True), line)
 
 
 def _fold(line: str, width: int) -> Iterator[str]:
     command = _COMMAND.match(line)
-    if len(line) <= width or _DRAWN.match(line):
+    if len(line) <= width or line.startswith(_FOR_RUNNER) or _DRAWN.match(line):
         yield line
     elif command:
         yield command["indent"] + command["line"]

@@ -257,5 +257,12 @@ def test_fit_screen__folds_a_line_below_its_label(line, folded):
     assert fit_screen(line, 24, has_colour=False).split("\n") == folded
 
 
+def test_fit_screen__what_a_runner_reads_stays_one_line_without_colour():
+    line = "::error title=perfgate unit%3A REGRESSION::Median ITL is slower by 22.1 %25"
+
+    assert fit_screen(line, 24, has_colour=True) == line
+    assert "\x1b" in fit_screen("REGRESSION", 24, has_colour=True)
+
+
 def test_commands__each_in_one_section():
     assert sum(map(len, SECTIONS.values())) == len(COMMANDS)

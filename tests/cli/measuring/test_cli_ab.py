@@ -73,7 +73,7 @@ def test_ab__each_arm_has_compile_caches_of_its_own(monkeypatch, tmp_path):
         (["--base-python", "/a/python"], "nothing sets the candidate apart"),
         (["--env", "1=2"], "--env 1=2: expected NAME=VALUE"),
         (["--inject", "nap:1"], "is no injection"),
-        (["--env", "A=1", "--resume"], "perfgate-results: no such folder"),
+        (["--env", "A=1", "--resume"], "--resume: no session of"),
     ],
 )
 def test_ab__bad_input(arguments, words, tmp_path, monkeypatch, capsys):
