@@ -22,11 +22,12 @@ from pydantic import ConfigDict, Field
 
 from benchmarks.museum.exhibits import HERE, PAGE, ExhibitArm, Placed, load_all, load_exhibit
 from benchmarks.museum.patches import VARIABLE
-from benchmarks.museum.run import ROOT, find_committed
+from benchmarks.museum.run import ROOT, find_committed, write_plug_in
+from benchmarks.scheduler.run import list_lost
 from perfgate.errors import EngineError, InputError, PerfgateError
 from perfgate.machine.tools import Tool
 from perfgate.resolution.arms import find_source
-from perfgate.resolution.values import Kind, ResolveAnswer
+from perfgate.resolution.values import ResolveAnswer
 from perfgate.scenario.settings import read_settings
 from perfgate.scheduler.ask import measure_arms
 from perfgate.scheduler.judge import RULES, compare_work
@@ -126,10 +127,7 @@ def write_arm(folder: Path, engine: Path, placed: Placed, arm: ExhibitArm) -> Pa
     if arm.patch == "none" and not arm.env:
         return folder
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
-    made = folder / f"{PLUG_IN}-0.dist-info"
-    made.mkdir()
-    (made / "METADATA").write_text("Metadata-Version: 2.1\nName: museum-arm\nVersion: 0\n", encoding="utf-8")
-    (made / "entry_points.txt").write_text(f"[sglang.srt.plugins]\nmuseum-arm = {PLUG_IN}:register\n", encoding="utf-8")
+    write_plug_in(folder, f"{PLUG_IN}:register")
     patch = {VARIABLE: f"{placed.name}:{arm.patch}"} if arm.patch != "none" else {}
     lines = ("import os", "from benchmarks.museum.patches import register", f"os.environ |= {dict(arm.env) | patch!r}", "")
     (folder / f"{PLUG_IN}.py").write_text("\n".join(lines), encoding="utf-8")
@@ -154,11 +152,7 @@ def summarise(comparison: CostComparison) -> HostSide:
     """What is kept of a comparison."""
     return HostSide(
         answer=comparison.answer,
-        lost={
-            one.key: round(one.more / one.base, 4) if RULES[one.key].margin_ratio is not None else round(one.more, 3)
-            for one in comparison.differences
-            if one.kind is Kind.LOST
-        },
+        lost=list_lost(comparison),
         unverified=tuple(map(describe_gap, comparison.unverified)),
     )
 

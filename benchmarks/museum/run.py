@@ -67,12 +67,12 @@ def find_committed(path: Path) -> str:
     return found.stdout.strip()
 
 
-def write_plug_in(site: Path) -> None:
-    """Write into `site` what lets SGLang find the patches of this checkout."""
+def write_plug_in(site: Path, register: str = "benchmarks.museum.patches:register") -> None:
+    """Write into `site` what lets SGLang find a plug-in: by default, the patches of this checkout."""
     made = site / "perfgate_museum-0.dist-info"
     made.mkdir(parents=True, exist_ok=True)
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: perfgate-museum\nVersion: 0\n", encoding="utf-8")
-    entry = "[sglang.srt.plugins]\nperfgate-museum = benchmarks.museum.patches:register\n"
+    entry = f"[sglang.srt.plugins]\nperfgate-museum = {register}\n"
     (made / "entry_points.txt").write_text(entry, encoding="utf-8")
 
 

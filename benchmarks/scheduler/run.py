@@ -169,15 +169,20 @@ def measure_distance(base: HostWork, candidate: HostWork) -> float:
 
 def describe_comparison(name: str, comparison: CostComparison, base: HostWork) -> dict[str, Any]:
     """What was found, and whether it is what was predicted; what was not run counts for neither."""
-    lost = {
-        one.key: round(one.more / one.base, 5) if RULES[one.key].margin_ratio is not None else round(one.more, 3)
-        for one in comparison.differences
-        if one.kind is Kind.LOST
-    }
+    lost = list_lost(comparison)
     unverified = [describe_gap(gap) for gap in comparison.unverified if gap.key in base.runs]
     predicted = SEEDS[name].key
     is_right = not unverified and (predicted in lost if predicted else not lost)
     return {"lost": lost, "unverified": unverified, "predicted": predicted, "as_predicted": is_right}
+
+
+def list_lost(comparison: CostComparison) -> dict[str, float]:
+    """How much more the candidate does of each key that is lost: a share of the base, or, of events, a number."""
+    return {
+        one.key: round(one.more / one.base, 5) if RULES[one.key].margin_ratio is not None else round(one.more, 3)
+        for one in comparison.differences
+        if one.kind is Kind.LOST
+    }
 
 
 def summarize(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

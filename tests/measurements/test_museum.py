@@ -322,7 +322,7 @@ def test_write_arm__its_plug_in_asks_for_the_patch_in_a_process_of_its_own(tmp_p
 
     program = (
         "import os; from importlib.metadata import entry_points\n"
-        "[found] = entry_points(group='sglang.srt.plugins', name='museum-arm'); found.load()\n"
+        "[found] = entry_points(group='sglang.srt.plugins', name='perfgate-museum'); found.load()\n"
         "print(os.environ['PERFGATE_MUSEUM'], found.load().__module__)"
     )
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(arm)}

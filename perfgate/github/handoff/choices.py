@@ -8,7 +8,7 @@ that as it can forge windows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -129,11 +129,8 @@ class ChoicesEntry:
         """What concerns one GPU; all of it for a machine that is none of the table's."""
         if gpu not in GPUS:
             return self
-        kept = (replace(one, cases=tuple(case for case in one.cases if case[1] == gpu)) for one in self._list_for(gpu))
-        return replace(self, differences=tuple(kept))
-
-    def _list_for(self, gpu: str) -> Iterator[ChoiceEntry]:
-        return (one for one in self.differences if one.is_host or any(case[1] == gpu for case in one.cases))
+        kept = ((one, tuple(case for case in one.cases if case[1] == gpu)) for one in self.differences)
+        return replace(self, differences=tuple(replace(one, cases=left) for one, left in kept if left or one.is_host))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
@@ -214,7 +211,7 @@ def _pack(told: _Told) -> ChoiceEntry:
     base, candidate = (_count(text) if told.key in (NEW, GONE) else _reduce(text) for text in (told.base, told.candidate))
     return ChoiceEntry(
         key=_reduce_key(told.key),
-        kind="lost" if told.kind is Kind.LOST else "changed",
+        kind=_name_kind(told.kind),
         base=base,
         candidate=candidate,
         cases=told.cases,
@@ -223,8 +220,11 @@ def _pack(told: _Told) -> ChoiceEntry:
 
 def _pack_work(told: _ToldWork) -> ChoiceEntry:
     base, candidate = write_amounts(told.base, told.more)
-    kind: Literal["lost", "changed"] = "lost" if told.kind is Kind.LOST else "changed"
-    return ChoiceEntry(key=told.key, kind=kind, base=base, candidate=candidate, cases=())
+    return ChoiceEntry(key=told.key, kind=_name_kind(told.kind), base=base, candidate=candidate, cases=())
+
+
+def _name_kind(kind: Kind) -> Literal["lost", "changed"]:
+    return "lost" if kind is Kind.LOST else "changed"
 
 
 def _pack_all(path: Path | None, told: Iterable[T], pack: Callable[[T], ChoiceEntry], hint: str) -> list[ChoiceEntry]:
