@@ -369,15 +369,21 @@ def test_verdict__the_check_knows_choices(server, tmp_path, capsys, path, code):
     assert ("**Choices:**" in (tmp_path / "summary").read_text()) == (path is not None)
 
 
+def accept(server, tmp_path, reason):
+    """A maintainer accepts what failed: the record that is kept of it."""
+    statuses = [one for one in server.get()["statuses"] if one.get("context")]
+    server.set(statuses=[{**one, "state": "failure"} for one in statuses])
+    assert say(tmp_path, make_comment(f'/perfgate accept "{reason}"', "mia")) == 0
+    (record,) = (one["body"] for one in server.get()["comments"] if "perfgate:accepted" in one["body"])
+    return record
+
+
 def test_accept__a_lost_choice_with_a_reason(server, tmp_path):
     """Bound to the model and the key: what is lost beside it fails again."""
     packed = hand_over(server, tmp_path, pack_choices(LOSING))
     report(tmp_path, make_run())
-    statuses = [one for one in server.get()["statuses"] if one.get("context")]
-    server.set(statuses=[{**one, "state": "failure"} for one in statuses])
 
-    assert say(tmp_path, make_comment('/perfgate accept "the table comes next week"', "mia")) == 0
-    (record,) = (one["body"] for one in server.get()["comments"] if "perfgate:accepted" in one["body"])
+    record = accept(server, tmp_path, "the table comes next week")
     assert "- qwen3-30b, moe_tiles: up to 100.0 %" in record
     assert check(tmp_path, packed) == 0
 
@@ -391,11 +397,8 @@ def test_accept__more_work_of_the_host(server, tmp_path):
     )
     report(tmp_path, make_run())
     assert read_sections(server) == {"h200": "regression"}
-    statuses = [one for one in server.get()["statuses"] if one.get("context")]
-    server.set(statuses=[{**one, "state": "failure"} for one in statuses])
 
-    assert say(tmp_path, make_comment('/perfgate accept "streams are checked now"', "mia")) == 0
-    (record,) = (one["body"] for one in server.get()["comments"] if "perfgate:accepted" in one["body"])
+    record = accept(server, tmp_path, "streams are checked now")
     assert "- tokenizer_manager, decode_step_instructions: up to 100.0 %" in record
     assert check(tmp_path, packed) == 0
 
