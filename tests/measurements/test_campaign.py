@@ -349,7 +349,7 @@ def test_bring_back__what_needs_more_files_than_may_travel_stays_and_the_rest_do
     assert "large is too large to travel and stays here" in (place.home / campaign.LOG).read_text()
 
 
-@pytest.mark.parametrize("table", ["wanted.toml", "wanted-h100.toml", "wanted-cpu.toml"])
+@pytest.mark.parametrize("table", ["wanted.toml", "wanted-cpu.toml"])
 def test_read_table__every_row_is_a_command_that_exists(table, place):
     rows = read_table(HERE / table)
 

@@ -39,6 +39,8 @@ ROOT = HERE.parents[2]
 STATE, LOG, CACHES, RESULTS = "state.json", "campaign.log", "caches.tar.xz", "results.tar.xz"
 # Writes a model whose plain dummy weights collapse its router.
 DUMMY = "benchmarks/h200/serving/make_model.py"
+# Lets servers find the museum's patches; without a variable that asks for one they change nothing.
+MUSEUM = "import pathlib, sys; from benchmarks.museum.run import write_plug_in; write_plug_in(pathlib.Path(sys.argv[1]))"
 # What comes back of one call: 8 files of 16 MiB; the state, the log and the caches are three of them.
 MAX_FILE_BYTES, MAX_RESULT_FILES = 15 * 2**20, 5
 POLL_S = 0.2
@@ -330,9 +332,13 @@ def prepare(place: Place, bundle: Path | None, carried: Path | None) -> None:
             archive.extractall(place.site, filter="data")
         is_whole.touch()
     if is_whole.exists():
-        plug_in = [place.python, "-m", "perfgate", "kernels", "plug-in", str(place.home / "plug-in")]
-        for call in (plug_in, [place.python, str(place.root / DUMMY), str(place.home / "dummy")]):
-            subprocess.run(call, env=place.environment, check=True, stdout=subprocess.DEVNULL)
+        plug_ins = str(place.home / "plug-in")
+        for words in (
+            ("-m", "perfgate", "kernels", "plug-in", plug_ins),
+            ("-c", MUSEUM, plug_ins),
+            (str(place.root / DUMMY), str(place.home / "dummy")),
+        ):
+            subprocess.run([place.python, *words], env=place.environment, check=True, stdout=subprocess.DEVNULL)
     require_engine(place)
     write_machine(place)
     packed = None if carried is None else carried / CACHES
