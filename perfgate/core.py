@@ -165,6 +165,10 @@ class RemarkKind(Enum):
     """It belongs to a session with a problem, whose words are `detail`."""
 
 
+UNANSWERED = frozenset({RemarkKind.FAILED, RemarkKind.NO_FIRST_TOKEN, RemarkKind.NO_OUTPUT})
+"""What is wrong with a request that got no answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
     """Something that was noticed of a run, with the numbers that its kind names. `detail` is a name or text of others."""
@@ -197,6 +201,11 @@ class Run:
     problems: tuple[Remark, ...] = ()
     notes: tuple[Remark, ...] = ()
     estimators: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether no request got an answer: what was asked for cannot be served, so that another window would not count either."""
+        return any(problem.kind in UNANSWERED and problem.found >= problem.due for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

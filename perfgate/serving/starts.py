@@ -13,7 +13,7 @@ from perfgate.errors import ServerError
 from perfgate.evidence import Answers
 from perfgate.results.answers import store_answers
 from perfgate.results.expert_use import load_use, store_use
-from perfgate.results.words import describe_damage
+from perfgate.results.words import describe_damage, describe_remark
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
@@ -193,3 +193,5 @@ class StartDriver:
         window = Window(run=run, arm=start.arm, block=start.block, start=start.number, index=index, role=role, **taken.facts)
         start.windows.append(window)
         self.progress.step(describe_run(start.name, role.value, run, taken))
+        if run.is_unanswered:
+            raise ServerError(f"{start.name} server, window {index}: {describe_remark(run.problems[0])}")

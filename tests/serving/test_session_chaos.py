@@ -136,6 +136,15 @@ def test_run_gate__a_load_generator_that_fails(tmp_path, monkeypatch, behaviour,
     assert find_leftovers(tmp_path / "state") == []
 
 
+def test_run_gate__answers_that_are_all_empty_end_the_session_in_its_first_window(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_BENCH", "empty")
+    verdict, session = run_job(tmp_path, **{"num_prompts = 304": "num_prompts = 100"})
+
+    assert verdict.outcome is Outcome.INVALID
+    assert "base server, window 0: 100 of 100 requests never saw a first token" in " ".join(verdict.reasons)
+    assert len(session.windows) == 1
+
+
 def test_run_gate__an_engine_that_stalls_once_is_not_slow(tmp_path):
     verdict, session = run_job(tmp_path, ArmSpec(env={"FAKE_ENGINE": "stall:4"}))
 
