@@ -204,7 +204,7 @@ class Run:
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether no request got an answer: what was asked for cannot be served, so that another window would not count either."""
+        """Whether no request got an answer: what was asked for cannot be served, and no window counts."""
         return any(problem.kind in UNANSWERED and problem.found >= problem.due for problem in self.problems)
 
 

@@ -1,6 +1,7 @@
 """Run one exhibit and its fixed twin through the gate, and store the two verdicts beside it.
 
 Usage: python -m benchmarks.museum.run NAME [--home build/museum] [--python PYTHON] [--model FOLDER]
+       python -m benchmarks.museum.run NAME --taken broken FOLDER --taken fixed FOLDER   (sessions of another machine)
 
 The exhibit must be committed as it stands: what is expected is written before it is run. Called again, it goes on where it was
 cut off, and does nothing where both verdicts are stored. The gate is the one that ships; the exhibit only sets what each arm
@@ -21,8 +22,9 @@ import click
 from benchmarks.museum.exhibits import ExhibitArm, Placed, find_own_scenario, load_exhibit
 from benchmarks.museum.patches import VARIABLE, describe_proof
 from benchmarks.museum.results import ExhibitResult, read_result, summarise, write_result
+from perfgate.core import Arm
 from perfgate.errors import InputError, PerfgateError
-from perfgate.results.records import SESSION_FILE
+from perfgate.results.records import SESSION_FILE, SessionRecord, read_record
 from perfgate.storage.rounding import VERDICT_FILE
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +125,33 @@ def run_exhibit(placed: Placed, museum: Museum) -> ExhibitResult:
     return result
 
 
+def take_sides(placed: Placed, folders: Mapping[str, Path]) -> ExhibitResult:
+    """Store the verdicts of sessions that were measured elsewhere, by side. Raise InputError for one of something else."""
+    result = read_result(placed) or ExhibitResult(digest=placed.digest, predicted=find_prediction(placed))
+    for side, folder in folders.items():
+        require_side(placed, side, read_record(folder))
+        result = replace(result, **{side: summarise(folder)})
+    write_result(placed, result)
+    return result
+
+
+def require_side(placed: Placed, side: str, record: SessionRecord) -> None:
+    """Raise InputError where an arm of a session does not serve as the exhibit says."""
+    told = placed.exhibit.reenactment
+    served = record.arms[Arm.BASE]
+    common = served.argv[: len(served.argv) - len(told.base.args)]
+    for arm, asked in ((Arm.BASE, (told.base,)), (Arm.CANDIDATE, (told.base, getattr(told, side)))):
+        served = record.arms[arm]
+        patch = next((one.patch for one in reversed(asked) if one.patch != "none"), None)
+        is_same = (
+            served.argv == (*common, *(word for one in asked for word in one.args))
+            and all(one.env.items() <= served.env.items() for one in asked)
+            and served.env.get(VARIABLE) == (f"{placed.name}:{patch}" if patch else None)
+        )
+        if not is_same:
+            raise InputError(f"{placed.name}: {side}: {arm.value} of that session served something else; give another folder")
+
+
 def run_side(placed: Placed, side: str, museum: Museum) -> Path:
     """The folder of a finished session of one side. Raise InputError where the gate gave no answer."""
     # A changed exhibit is another one: what was measured of the old text is never taken for it.
@@ -141,15 +170,25 @@ def run_side(placed: Placed, side: str, museum: Museum) -> Path:
 @click.option("--home", type=click.Path(path_type=Path), default=ROOT / "build" / "museum", help="Where sessions are kept.")
 @click.option("--python", default=sys.executable, help="Python with the engine.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the scenario's model.")
-def main(name: str, home: Path, python: str, model: Path | None) -> None:
-    """Run the exhibit NAME and its fixed twin."""
+@click.option(
+    "--taken",
+    type=(click.Choice(SIDES), click.Path(path_type=Path)),
+    multiple=True,
+    help="A side, and a session of it that another machine measured; repeatable.",
+)
+def main(name: str, home: Path, python: str, model: Path | None, taken: tuple[tuple[str, Path], ...]) -> None:
+    """Run the exhibit NAME and its fixed twin, or take sessions of it that another machine measured."""
+    museum = Museum(home=home.resolve(), python=python, model=model, execute=execute)
     try:
-        result = run_exhibit(load_exhibit(name), Museum(home=home.resolve(), python=python, model=model, execute=execute))
+        placed = load_exhibit(name)
+        result = take_sides(placed, dict(taken)) if taken else run_exhibit(placed, museum)
     except PerfgateError as error:
         print(f"museum: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     for side in SIDES:
         found = getattr(result, side)
+        if found is None:
+            continue
         print(f"{name} {side}: {found.outcome.value}, {found.blocks} blocks, {found.minutes:.1f} minutes {found.teller}")
 
 

@@ -35,7 +35,7 @@ from benchmarks.museum.host import (
 from benchmarks.museum.patches import PATCHES, describe_proof, parse_wanted
 from benchmarks.museum.results import ExhibitResult, SideResult, read_result
 from benchmarks.museum.rivals import build_evidence, count_alarms
-from benchmarks.museum.run import Museum, build_argv, find_prediction, run_exhibit, write_plug_in
+from benchmarks.museum.run import Museum, build_argv, find_prediction, run_exhibit, take_sides, write_plug_in
 from benchmarks.museum.searches import Searcher, load_searches, run_search
 from perfgate.cli import program
 from perfgate.core import Outcome
@@ -214,6 +214,45 @@ def test_run_exhibit__a_gate_that_failed_is_no_answer(tmp_path, home, judged):
     with pytest.raises(InputError, match="the gate ended with 70 and no verdict of broken"):
         run_exhibit(load_exhibit("one", home), make_museum(tmp_path, Gate({"broken": judged / "broken"}, code=70)))
     assert read_result(load_exhibit("one", home)) is None
+
+
+@pytest.fixture
+def side(home, judged, tmp_path):
+    """The slow side of `one`, and a session that served as it says."""
+    folder = shutil.copytree(judged / "broken", tmp_path / "taken")
+    record = json.loads((folder / "session.json").read_text())
+    record["arms"]["candidate"]["argv"] = [*record["arms"]["base"]["argv"], "--slow"]
+    (folder / "session.json").write_text(json.dumps(record))
+    return load_exhibit("one", home), folder
+
+
+def test_take_sides__a_session_that_another_machine_measured(side):
+    placed, folder = side
+    take_sides(placed, {"broken": folder})
+
+    result = read_result(placed)
+    assert (result.broken.outcome, result.fixed) == (Outcome.REGRESSION, None)
+    assert result.predicted == find_prediction(placed)
+
+
+@pytest.mark.parametrize(
+    ("change", "arm"),
+    [
+        (lambda arms: arms["candidate"]["argv"].pop(), "candidate"),
+        (lambda arms: arms["candidate"]["argv"].insert(-1, "--more"), "candidate"),
+        (lambda arms: arms["candidate"]["env"].update(PERFGATE_MUSEUM="overlap-barrier:broken"), "candidate"),
+        (lambda arms: arms["base"]["env"].update(PERFGATE_MUSEUM="overlap-barrier:fixed"), "base"),
+    ],
+)
+def test_take_sides__refuses_a_session_of_something_else(side, change, arm):
+    placed, folder = side
+    record = json.loads((folder / "session.json").read_text())
+    change(record["arms"])
+    (folder / "session.json").write_text(json.dumps(record))
+
+    with pytest.raises(InputError, match=f"one: broken: {arm} of that session served something else"):
+        take_sides(placed, {"broken": folder})
+    assert read_result(placed) is None
 
 
 def test_find_prediction__is_the_commit_that_has_the_text(home):

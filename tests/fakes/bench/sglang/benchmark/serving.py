@@ -1,7 +1,8 @@
 """A bench_serving that sends nothing: it asks the fake engine how slow it is and writes what a real one would have.
 
 FAKE_BENCH chooses the behaviour: ok, unsteady (each window half as fast as the one before), fail_third (the third fails),
-drop_one (one request of each window is not answered), empty (each answer ends before its first token), garbage (what it writes is no result), hang (it never ends).
+drop_one (one request of each window is not answered), empty (each answer ends before its first token), garbage (what it writes
+is no result), hang (it never ends).
 """
 
 import argparse
@@ -46,7 +47,7 @@ class Bench:
             slow *= 2.0**self.calls
         line = build_line(args, slow, waited if waited >= MIN_STALL_S else 0.0, lost=int(self.behaviour == "drop_one"))
         if self.behaviour == "empty":
-            # SGLang ends a request so whose grammar no word of the model fits; bench_serving counts the tokens that it asked for.
+            # So SGLang ends a request whose grammar no word fits; bench_serving counts the tokens that it asked for.
             line |= {"ttfts": [0.0] * args.num_prompts, "itls": [[]] * args.num_prompts}
         with open(args.output_file, "a") as file:
             file.write("<html>502</html>\n" if self.behaviour == "garbage" else json.dumps(line) + "\n")
