@@ -1,11 +1,12 @@
-"""Write docs/evidence/error-rates.md and its picture from results.json; no figure in it is typed by hand.
+"""Write docs/evidence/error-rates.md and its picture from results.json.xz; no figure in it is typed by hand.
 
-Usage: python -m benchmarks.error_rates.render [results.json]
+Usage: python -m benchmarks.error_rates.render [results.json.xz]
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from perfgate.stats.binomial import bound_rate
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results.json"
+RESULTS = HERE / "results.json.xz"
 DOCS = HERE.parents[1] / "docs" / "evidence"
 PAGE = DOCS / "error-rates.md"
 PICTURE = DOCS / "error-rates.svg"
@@ -42,11 +43,16 @@ def main() -> int:
     if not path.exists():
         print(f"{path} is missing: run `python -m benchmarks.error_rates.replay`", file=sys.stderr)
         return 2
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_results(path)
     PAGE.write_text(write_page(found), encoding="utf-8")
     draw(list_cases(found, found["designs"][0]))
     print(f"written to {PAGE} and {PICTURE}")
     return 0
+
+
+def read_results(path: Path = RESULTS) -> dict[str, Any]:
+    """What `replay` found, as it packed it."""
+    return dict(json.loads(lzma.decompress(path.read_bytes())))
 
 
 def write_page(found: Mapping[str, Any]) -> str:

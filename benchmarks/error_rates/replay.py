@@ -1,6 +1,6 @@
 """Replay verdicts from recorded sessions, by perfgate's rule and by the rules that people use today.
 
-Usage: python -m benchmarks.error_rates.replay LIST.toml --out results.json
+Usage: python -m benchmarks.error_rates.replay LIST.toml --out results.json.xz
 `recordings.py` says what the list holds. A folder that is missing or void is left out, and said to be.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import platform
 import sys
 import time
@@ -26,7 +27,7 @@ from perfgate.verdict.policy import RULE
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path, metavar="LIST.toml")
-    parser.add_argument("--out", type=Path, required=True, metavar="results.json")
+    parser.add_argument("--out", type=Path, required=True, metavar="results.json.xz")
     parser.add_argument("--limit", type=int, default=LIMIT, help="most replays of one length; more are sampled")
     given = parser.parse_args()
     began = time.perf_counter()
@@ -50,7 +51,7 @@ def main() -> int:
         "wall_s": time.perf_counter() - began,
     }
     text = json.dumps(round_floats({"made": made, **result}), separators=(",", ":"), sort_keys=True)
-    given.out.write_text(f"{text}\n", encoding="utf-8")
+    given.out.write_bytes(lzma.compress(f"{text}\n".encode(), preset=9))
     for one in skipped:
         print(f"left out: {one.entry.folder.name}: {one.reason}", file=sys.stderr)
     print(f"{sum(case['replays'] for case in result['cases'])} replays of {len(found)} folders, written to {given.out}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import expm1
 from pathlib import Path
 
 from benchmarks.museum.exhibits import PAGE as PLACE
@@ -188,7 +189,7 @@ def _write_row(one: Shown) -> str:
         f"[{one.placed.name}]({SOURCES}/{one.placed.name}/exhibit.toml)",
         _link(exhibit.report.url),
         exhibit.report.size,
-        f"{exhibit.scenario} ({exhibit.machine})",
+        f"{exhibit.scenario} ({one.broken.hardware if one.broken else exhibit.machine})",
         expected,
         *_describe_broken(one),
         one.fixed.outcome.value if one.fixed else NOT_RUN,
@@ -202,11 +203,15 @@ def _describe_broken(one: Shown) -> tuple[str, str, str]:
         return NOT_RUN, "", ""
     metric = side.teller or expected.metric
     found = side.metrics.get(metric)
-    size = (
-        "" if found is None or found.worse is None else f"{METRICS[metric].title} {format_percent(found.worse, is_signed=True)}"
-    )
+    worse = None if found is None else found.worse
+    size = "" if worse is None else f"{METRICS[metric].title} {_describe_change(metric, worse)}"
     why = f": {side.reasons[0]}" if side.outcome is Outcome.INVALID and side.reasons else ""
     return f"{side.outcome.value} ({describe_match(side, expected)}){why}", size, f"{side.minutes:.1f}"
+
+
+def _describe_change(metric: str, worse: float) -> str:
+    """The change of a metric, of which a result keeps the logarithm with positive meaning worse."""
+    return format_percent(expm1(METRICS[metric].sign * worse), is_signed=True)
 
 
 def _write_reenactment(placed: Placed) -> str:

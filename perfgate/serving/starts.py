@@ -194,4 +194,4 @@ class StartDriver:
         start.windows.append(window)
         self.progress.step(describe_run(start.name, role.value, run, taken))
         if run.is_unanswered:
-            raise ServerError(f"{start.name} server, window {index}: {describe_remark(run.problems[0])}")
+            raise ServerError(f"{start.name} server answered no request of window {index}: {describe_remark(run.problems[0])}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
-from benchmarks.error_rates.render import count_by_hardware
+from benchmarks.error_rates.render import count_by_hardware, read_results
 from perfgate.core import Arm, Fingerprint, Outcome
 from perfgate.evidence import Timing
 from perfgate.report.words.confidence import COUNTED, describe_exclusion, describe_rate, measure_minutes
@@ -14,12 +12,10 @@ from perfgate.report.words.families import list_families
 from tests.fakes.sessions import FACTS, make_scenario, make_session
 from tests.fakes.verdicts import make_verdict, p99, throughput
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_counted__is_what_the_replays_of_recorded_sessions_count():
     """Verdicts that share no block, of which docs/evidence/error-rates.md tells, for replays overlap."""
-    found = count_by_hardware(json.loads((ROOT / "benchmarks/error_rates/results.json").read_text())["designs"])
+    found = count_by_hardware(read_results()["designs"])
 
     assert {kind: (one["alarms"], one["verdicts"]) for kind, one in found.items()} == COUNTED
 
