@@ -20,7 +20,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricAnswer:
-    """What was said of one metric. `worse` is the change's logarithm, positive for a loss; `low` and `high` bound the change."""
+    """What was said of one metric. `worse` is the logarithm of a loss; `low` and `high` bound the change."""
 
     outcome: Outcome
     gating: bool
