@@ -22,7 +22,7 @@ from perfgate.metrics import METRICS
 from perfgate.resolution.values import ResolveAnswer
 from perfgate.scheduler.judge import RULES
 from perfgate.stats.binomial import bound_rate, bound_rate_below
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 
 PAGE = Path(__file__).parents[2] / PLACE
 NOT_RUN = "not run yet"
@@ -99,6 +99,7 @@ def _write(shown: Sequence[Shown], absent: Sequence[Absent]) -> Iterator[str]:
     yield from INTRODUCTION.splitlines()
     yield ""
     yield from _write_recall(shown)
+    yield from _write_both(shown)
     yield from ("", "## Verdicts", "")
     yield "| exhibit | report | original size | scenario | expected | verdict | our size | minutes | twin |"
     yield "|:--|:--|:--|:--|:--|:--|:--|--:|:--|"
@@ -134,11 +135,28 @@ def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
         yield f"It called {false} of {len(twins)} repaired twins slower; with 95 % confidence the share is at most {most}."
 
 
+def _write_both(shown: Sequence[Shown]) -> Iterator[str]:
+    """What a pull request's jobs find together: the gate, and the count of the host's work."""
+    asked = [one for one in shown if one.broken is not None or one.host is not None]
+    found = sum((one.broken is not None and is_told(one.broken)) or is_lost(one) for one in asked)
+    false = sum((one.fixed is not None and is_told(one.fixed)) or is_lost(one, "fixed") for one in asked)
+    if any(one.host for one in asked):
+        share, least = format_percent(found / len(asked), 0), format_percent(bound_rate_below(found, len(asked)), 0)
+        yield f"Together with [`perfgate scheduler`](../how-to/resolve.md#on-a-pull-request), which a pull request runs before it, {found}"
+        yield f"of {len(asked)} are found ({share}, at least {least}), and {format_count(false, 'repaired twin')} called slower"
+        yield "([answers](#what-the-hosts-work-alone-tells))."
+
+
+def is_lost(one: Shown, side: str = "broken") -> bool:
+    """Whether the host's work alone tells a side as slower."""
+    return one.host is not None and getattr(one.host, side).answer is ResolveAnswer.LOST
+
+
 def _write_host(asked: Sequence[Shown]) -> Iterator[str]:
     told = [one for one in asked if one.host is not None]
-    found = [one for one in told if one.host and one.host.broken.answer is ResolveAnswer.LOST]
+    found = [one for one in told if is_lost(one)]
     new = [one.placed.name for one in found if one.broken is not None and not is_told(one.broken)]
-    false = sum(one.host.fixed.answer is ResolveAnswer.LOST for one in told if one.host)
+    false = sum(is_lost(one, "fixed") for one in told)
     yield from ("", "## What the host's work alone tells", "")
     yield "`perfgate scheduler` counts what scheduler, detokenizer and tokenizer manager do, with no GPU and no noise band."
     yield "It was asked about exhibits that patch one of them; expected answers were committed first."
