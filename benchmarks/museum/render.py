@@ -142,7 +142,7 @@ def _write_both(shown: Sequence[Shown]) -> Iterator[str]:
     false = sum((one.fixed is not None and is_told(one.fixed)) or is_lost(one, "fixed") for one in asked)
     if any(one.host for one in asked):
         share, least = format_percent(found / len(asked), 0), format_percent(bound_rate_below(found, len(asked)), 0)
-        yield f"A pull request runs [`perfgate scheduler`](../how-to/resolve.md#on-a-pull-request), too. Together they"
+        yield "A pull request runs [`perfgate scheduler`](../how-to/resolve.md#on-a-pull-request), too. Together they"
         yield f"find {found} of {len(asked)} ({share}, at least {least}) and call {format_count(false, 'repaired twin')} slower"
         yield "([answers](#what-the-hosts-work-alone-tells))."
 
