@@ -87,7 +87,8 @@ class Warmup:
     """How long a fresh server is driven before its windows count.
 
     The first window of a start is always discarded; then two successive windows must agree within `steady_ratio` on throughput
-    and mean ITL, the second without a kernel that was compiled in it, with at most `max_discards` discarded in all.
+    and mean ITL, the second without a kernel that was compiled in it. At most `max_discards` are discarded that only served;
+    those in which the server did other work come beside them, up to as many again.
     """
 
     max_discards: Positive = 4

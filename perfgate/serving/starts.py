@@ -27,7 +27,16 @@ from perfgate.serving.model.served_model import require_routed
 from perfgate.serving.progress import Progress
 from perfgate.serving.watch.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run, note_other_work
-from perfgate.verdict.validity.pairing import Flaw, Watched, WindowRules, explain_cold, fix_rules, group_windows, is_warm
+from perfgate.verdict.validity.pairing import (
+    Flaw,
+    Watched,
+    WindowRules,
+    explain_cold,
+    fix_rules,
+    group_windows,
+    is_warm,
+    may_discard,
+)
 from perfgate.verdict.validity.routing import check_use
 
 
@@ -119,9 +128,9 @@ class StartDriver:
 
     def warm(self, start: Start, client: Client) -> None:
         """Discard windows until the next one can count: until two in a row agree, the second without other work."""
-        rules = self.find_rules(start)
         # One more is discarded where questions empty a cache that windows keep.
-        for _ in range(start.scenario.warmup.max_discards - start.scenario.load.keep_cache):
+        rules, most = self.find_rules(start), start.scenario.warmup.max_discards - start.scenario.load.keep_cache
+        while may_discard(start.watched, rules, most):
             self.measure(start, client, Role.WARMUP)
             if is_warm(start.watched, rules):
                 return

@@ -42,18 +42,18 @@ def list_starts(session, arm):
 
 def test_measure__warms_up_until_nothing_is_compiled_any_more(tmp_path):
     progress = KeptProgress()
-    measure(build_request(tmp_path / "out", candidate=compiling(tmp_path, "1,2,3")), progress)
+    measure(build_request(tmp_path / "out", candidate=compiling(tmp_path, "1,2,3,4,5")), progress)
     _, session = load_results(tmp_path / "out")
     events = list_events(tmp_path / "out")
 
     assert list_problems(session) == ()
-    assert list_roles(session, Arm.CANDIDATE) == [["warmup"] * 4 + ["measured"] * 3] * 2
+    assert list_roles(session, Arm.CANDIDATE) == [["warmup"] * 6 + ["measured"] * 3] * 2
     assert list_roles(session, Arm.BASE) == [["warmup"] * 2 + ["measured"] * 3] * 2
     assert [(event["arm"], event["start"], event["index"], event["role"]) for event in events] == [
-        ("candidate", start, index, "warmup") for start in list_starts(session, Arm.CANDIDATE) for index in (0, 1, 2)
+        ("candidate", start, index, "warmup") for start in list_starts(session, Arm.CANDIDATE) for index in range(5)
     ]
     assert {(event["told"], *event["compiled"]) for event in events} == {("compiled 1 kernel", "fake_moe_kernel")}
-    assert sum(line.endswith("s), compiled 1 kernel") for line in progress.lines) == 6
+    assert sum(line.endswith("s), compiled 1 kernel") for line in progress.lines) == 10
 
 
 @pytest.mark.parametrize("resident", ["both", "one"])
@@ -80,7 +80,7 @@ def session_rules(folder):
 @pytest.mark.parametrize(
     ("windows", "words"),
     [
-        ("all", "candidate server never only served: the last of 4 warm-up windows compiled 1 kernel (window by window: "),
+        ("all", "candidate server never only served: the last of 8 warm-up windows compiled 1 kernel (window by window: "),
         ("4,5,6,7,8,9", "candidate server compiled 1 kernel in window 8, after 4 windows were measured again already; "),
     ],
 )
@@ -100,7 +100,7 @@ def test_measure__retraction_is_read_from_the_log(tmp_path):
     _, session = load_results(tmp_path / "out")
     [problem] = list_problems(session)
 
-    assert "candidate server never only served: the last of 4 warm-up windows retracted 2 requests" in problem
+    assert "candidate server never only served: the last of 8 warm-up windows retracted 2 requests" in problem
     assert problem.endswith("a measurement of retraction itself says allow_retraction = true")
     assert {window.telemetry["requests_retracted"] for window in session.windows if window.arm is Arm.BASE} == {0.0}
 

@@ -229,6 +229,15 @@ def is_warm(windows: Sequence[Watched], rules: WindowRules) -> bool:
     return is_steady(pair, rules.tolerance, rules.noise) and not rules.describe(windows[-1][1])
 
 
+def may_discard(windows: Sequence[Watched], rules: WindowRules, most: int) -> bool:
+    """Whether a start that discarded these `windows` may discard one more: `most` that only served, twice as many in all.
+
+    A server with cold compile caches spends its first windows on kernels; what is steady shows in the others.
+    """
+    served = sum(not rules.describe(telemetry) for _, telemetry in windows)
+    return served < most and len(windows) < 2 * most
+
+
 def explain_cold(windows: Sequence[Watched], rules: WindowRules) -> str:
     """Say why a start is not warm after all the `windows` that it may discard, and what to do."""
     found = [rules.describe(telemetry) for _, telemetry in windows]

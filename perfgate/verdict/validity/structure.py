@@ -13,7 +13,7 @@ from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.steady import is_steady
-from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe_curve, fix_rules, read_badness
+from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe_curve, fix_rules, may_discard, read_badness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +90,9 @@ def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iter
 
 def _check_warmth(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
     most = limits.scenario.warmup.max_discards
-    if len(start.warmups) > most:
-        yield f"start {start.number}: {len(start.warmups)} windows discarded, {most} are allowed: never steady; measure again"
+    discarded = [(window.run, window.telemetry) for window in start.warmups]
+    if discarded and not may_discard(discarded[:-1], limits.rules, most):
+        yield f"start {start.number}: {len(discarded)} windows discarded, {most} are allowed: never steady; measure again"
     if len(start.measured) < min(2, limits.scenario.blocks.windows):
         return
     if not start.warmups:

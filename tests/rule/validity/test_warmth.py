@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perfgate.core import Arm, Role, Run, Window
 from perfgate.scenario.schema import Blocks, Warmup
-from perfgate.verdict.validity.pairing import WindowRules, explain_cold, group_windows, is_warm
+from perfgate.verdict.validity.pairing import WindowRules, explain_cold, group_windows, is_warm, may_discard
 from perfgate.verdict.validity.structure import AdmissionLimits, check_starts
 from tests.fakes.sessions import make_scenario
 
@@ -94,6 +94,23 @@ def test_is_warm__retraction_that_is_meant():
 
     assert is_warm(watch({}, {"requests_retracted": 5.0}), rules)
     assert not is_warm(watch({}, {"requests_retracted": 5.0, **COMPILED}), rules)
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ([], True),
+        ([{}] * 3, True),
+        ([{}] * 4, False),
+        ([COMPILED] * 4, True),
+        ([COMPILED, {}, {}, COMPILED, {}], True),
+        ([COMPILED, {}, {}, COMPILED, {}, {}], False),
+        ([COMPILED] * 7, True),
+        ([COMPILED] * 8, False),
+    ],
+)
+def test_may_discard__what_compiled_counts_half(readings, expected):
+    assert may_discard(watch(*readings), WindowRules(tolerance=0.03), 4) is expected
 
 
 @pytest.mark.parametrize(
