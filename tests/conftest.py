@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import random
 import signal
@@ -14,7 +16,7 @@ from coverage import Coverage
 from hypothesis import Phase, settings
 
 from tests.fakes.github.github_server import run_fake_github
-from tests.tiers import ALL, FOLDERS, QUICK, REST, UNTRACED, find_marks, is_quick
+from tests.tiers import ALL, FOLDERS, QUICK, REST, UNTRACED, find_marks, has_rest, is_quick
 
 MAX_NAME = 120
 
@@ -87,14 +89,32 @@ def pytest_runtest_protocol(item):
         tracer.start()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage among what lives as long as the tests: their modules, and some ten thousand items.
+
+    Python's own end looks there once more: a library says of what it finds then that it was never released.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)
+        gc.enable()
+
+
 def pytest_make_parametrize_id(val):
     """Name a case by no more of a text than a line: each worker sends the names of all its tests, and one text has 16 MiB."""
     return f"{ascii(val[:MAX_NAME])[1:-1]}..." if isinstance(val, str) and len(val) > MAX_NAME else None
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave alone what the quick tier runs nothing of."""
-    if config.getoption("tier") == QUICK and collection_path.is_dir() and collection_path.name in FOLDERS:
+    """Leave alone what the tier runs nothing of."""
+    tier = config.getoption("tier")
+    if tier == QUICK and collection_path.is_dir() and collection_path.name in FOLDERS:
+        return True
+    if tier == REST and collection_path.match("test_*.py") and not has_rest(collection_path):
         return True
     return None
 

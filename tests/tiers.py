@@ -6,6 +6,8 @@ is what `make test-all` adds to it.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 QUICK, REST, ALL = "quick", "rest", "all"
 
 FOLDERS = {"e2e": "engine", "kernels": "kernels"}
@@ -85,6 +87,14 @@ def find_marks(folders: tuple[str, ...], file: str, function: str) -> set[str]:
     if file in SESSION_FILES and tested in MEASURING:
         marks.add("session")
     return marks
+
+
+def has_rest(path: Path) -> bool:
+    """Whether a file may hold a test that is not quick: by its folder and name, or by a mark that its text sets."""
+    if not FOLDERS.keys().isdisjoint(path.parts) or path.name in FILES or path.name in SESSION_FILES:
+        return True
+    text = path.read_text(encoding="utf-8")
+    return any(f"pytest.mark.{mark}" in text for mark in NOT_QUICK)
 
 
 def is_quick(marks: set[str], function: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import FILES, FOLDERS, QUICK_SESSIONS, SESSION_FILES, find_marks, is_quick
+from tests.tiers import FILES, FOLDERS, QUICK_SESSIONS, SESSION_FILES, find_marks, has_rest, is_quick
 
 TESTS = Path(__file__).parents[1]
 
@@ -37,3 +37,21 @@ def test_is_quick__by_folder_file_and_name(place, marks, expected):
     file, function = marks
 
     assert is_quick(find_marks(place, file, function), function) is expected
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "expected"),
+    [
+        ("kernels/test_tiles.py", "", True),
+        ("report/test_html_browser.py", "", True),
+        ("serving/test_session.py", "", True),
+        ("serving/test_injection.py", "@pytest.mark.engine\ndef test_any(): ...", True),
+        ("rule/test_check.py", "@pytest.mark.long\ndef test_any(): ...", False),
+    ],
+)
+def test_has_rest__by_folder_file_and_text(tmp_path, place, text, expected):
+    path = tmp_path / place
+    path.parent.mkdir()
+    path.write_text(text)
+
+    assert has_rest(path) is expected
