@@ -68,6 +68,13 @@ class _Tally:
         self._counts[name] += spent.count
         self._launches[name].update(spent.launches)
 
+    def add_call(self, name: str, time_us: float, shape: LaunchShape | None) -> None:
+        """Add one call."""
+        self._times[name] += time_us
+        self._counts[name] += 1
+        if shape:
+            self._launches[name][shape] += 1
+
     def sum_up(self) -> dict[str, KernelTime]:
         """What was added, by name."""
         return {
@@ -86,9 +93,7 @@ def read_trace(path: Path) -> KernelTrace:
     own = [(event, event["dur"]) for event in kernels] if kernels else _find_own_times(operators)
     tally = _Tally()
     for event, time_us in own:
-        shape = _read_shape(event)
-        launches = {} if shape is None else {shape: 1}
-        tally.add(str(event.get("name")), KernelTime(time_us=time_us, count=1, launches=launches))
+        tally.add_call(str(event.get("name")), time_us, _read_shape(event))
     return KernelTrace(
         kind="kernel" if kernels else "operator",
         spent=tally.sum_up(),
@@ -98,19 +103,14 @@ def read_trace(path: Path) -> KernelTrace:
 
 def _read_shape(event: Mapping[str, Any]) -> LaunchShape | None:
     """How a kernel was launched; None for a copy, for an operator, and where the profiler did not write it down whole."""
-    told = event.get("args")
-    found = told if isinstance(told, dict) else {}
-    sides = [_read_sides(found.get(name)) for name in ("grid", "block")]
-    counts = [found.get(name) for name in ("registers per thread", "shared memory")]
-    match [*sides, *counts]:
-        case [(int(), _, _) as grid, (int(), _, _) as block, int(registers), int(shared)]:
-            return LaunchShape(grid=grid, block=block, registers=registers, shared_bytes=shared)
-    return None
-
-
-def _read_sides(told: Any) -> tuple[int, int, int] | None:
-    if isinstance(told, list) and len(told) == len("xyz") and all(isinstance(side, int) for side in told):
-        return told[0], told[1], told[2]
+    match event.get("args"):
+        case {
+            "grid": [int(x), int(y), int(z)],
+            "block": [int(width), int(height), int(depth)],
+            "registers per thread": int(registers),
+            "shared memory": int(shared),
+        }:
+            return LaunchShape(grid=(x, y, z), block=(width, height, depth), registers=registers, shared_bytes=shared)
     return None
 
 
@@ -139,12 +139,9 @@ def _list_events(path: Path) -> Iterator[dict[str, Any]]:
     if not isinstance(events, list):
         raise EvidenceError(f"{path}: holds no traceEvents; give a trace of torch.profiler")
     for event in events:
-        if isinstance(event, dict) and event.get("ph") == "X" and _is_timed(event):
-            yield event
-
-
-def _is_timed(event: Mapping[str, Any]) -> bool:
-    return all(isinstance(event.get(key), int | float) for key in ("ts", "dur"))
+        match event:
+            case {"ph": "X", "ts": int() | float(), "dur": int() | float()}:
+                yield event
 
 
 def _find_own_times(operators: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
@@ -186,12 +183,12 @@ def sum_layers(runs: Iterable[Sequence[tuple[str, float]]]) -> dict[TracedLayer,
 
 
 def _tell(names: Sequence[str]) -> Iterator[TracedLayer]:
-    # A trace calls some hundred kernels some ten thousand times.
     layers = {name: _find_named(name) for name in set(names)}
+    alone: Mapping[str, TracedLayer] = {name: "dense products" if _DENSE.search(name) else "the rest" for name in layers}
     known = tuple(layers[name] for name in names)
     before, after = _carry(known), tuple(reversed(_carry(known[::-1])))
     for name, own, one, other in zip(names, known, before, after, strict=True):
-        yield own or _find_around(one, other) or ("dense products" if _DENSE.search(name) else "the rest")
+        yield own or _find_around(one, other) or alone[name]
 
 
 def _find_around(before: TracedLayer | None, after: TracedLayer | None) -> TracedLayer | None:
