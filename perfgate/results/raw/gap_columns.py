@@ -20,7 +20,7 @@ TICKS_PER_S = 1_000_000
 KEY = b'"itls":'
 SEPARATORS = (",", ", ")
 _DECODER = json.JSONDecoder()
-_UNLIKE = re.compile(rb"(?<![0-9])0\.0000[0-9]*|[0-9.]+e[-+]?[0-9]+")
+_UNLIKE = re.compile(rb"(?<=[\[,-])(?:0\.0000[0-9]*|[0-9.]+e[-+]?[0-9]+)")
 """Numbers that orjson may write in another way than Python, which wrote what was packed: below a ten-thousandth, or huge."""
 
 
@@ -60,7 +60,10 @@ def restore_gaps(columns: Columns) -> bytes:
         gaps = [[tick / TICKS_PER_S for tick in row] for row in _add(rows)]
     except TypeError as error:
         raise ValueError(str(error)) from None
-    text = _UNLIKE.sub(lambda found: repr(float(found[0])).encode(), orjson.dumps(gaps))
+    text = orjson.dumps(gaps)
+    # Few windows hold one, and looking at each number takes longer than all else here.
+    if b"0.0000" in text or b"e" in text:
+        text = _UNLIKE.sub(lambda found: repr(float(found[0])).encode(), text)
     return columns.content[: columns.at] + text.replace(b",", columns.separator.encode()) + columns.content[end:]
 
 
