@@ -39,6 +39,8 @@ def own_machine():
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
         patch.setenv("PERFGATE_LOCKS", str(Path(folder, "locks")))
+        # Layers in tests are small: a second thread gains nothing, and each waits for the other in a loop.
+        patch.setenv("OMP_NUM_THREADS", "1")
         Path(folder, "locks").mkdir()
         # No test cuts the power; waiting for the disk takes a twentieth of them.
         patch.setattr("os.fsync", lambda _: None)

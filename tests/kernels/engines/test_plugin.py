@@ -45,7 +45,7 @@ LEFT = {
 
 def environment(site, mode, counters=None):
     """The environment of a server whose perfgate is only on PYTHONPATH."""
-    settings = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}  # the last as on every CPU
+    settings = {"TRITON_INTERPRET": "1", "TORCHDYNAMO_DISABLE": "1"}  # the last as on every CPU
     found = os.environ | settings | {"PYTHONPATH": f"{site}:{REPOSITORY}", VARIABLE: mode}
     return found | ({COUNTERS_VARIABLE: str(counters)} if counters else {})
 

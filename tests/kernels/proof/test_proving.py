@@ -64,12 +64,6 @@ CASES = [LayerCase(M=count) for count in (3, 7, 9)]
 SMALL = "E=8,k=4,H=128,I=128,dtype=bfloat16"
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """Layers here are small, as `tests/kernels/conftest.py` says; this is for the processes that are started."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 def quiet(_):
     pass
 
