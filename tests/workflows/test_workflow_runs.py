@@ -112,12 +112,14 @@ def test_pull_request__what_it_makes_the_engine_choose_and_its_host_do(place, se
     assert f"checkout ref={LEFT_AT} into base" in outcome.output
 
 
-def test_pull_request__that_pins_other_packages(place, server):
+def test_pull_request__a_regression_fails_the_check_and_packages_that_differ_are_searched(place, server):
     """Both arms are told of the other's tree; the search runs after a regression, and the hand-off says what differs."""
     measure(place, worse=0.2)
     outcome = open_pull(place, server)
 
-    assert find_job(outcome, "bench") == "success", outcome.output[-4000:]
+    assert (find_job(outcome, "bench"), find_job(outcome, "verdict")) == ("success", "failure"), outcome.output[-4000:]
+    assert f"title=perfgate {SCENARIO}%3A REGRESSION" in outcome.output
+    assert (place / "store" / f"perfgate-h20-{SCENARIO}-1").exists()
     commands = (place / "store" / "commands").read_text().splitlines()
     assert commands[1:3] == [f"runner arm {own}/python arms/{own} --trees {own} {other}" for own, other in PAIRS]
     asked = f"deps base head --after results --engine arms/base/bin/python --scenario {SCENARIO}"
@@ -163,15 +165,6 @@ def test_pull_request__wrong_kernels_are_handed_over_and_broken_ones_end_the_job
 
     assert outcome.steps.get("Measure") == measured, outcome.output[-4000:]
     assert (place / "store" / f"perfgate-h20-{SCENARIO}-1").exists() is (measured is not None)
-
-
-def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, server):
-    measure(place, worse=0.2)
-    outcome = open_pull(place, server)
-
-    assert (find_job(outcome, "bench"), find_job(outcome, "verdict")) == ("success", "failure"), outcome.output[-4000:]
-    assert f"title=perfgate {SCENARIO}%3A REGRESSION" in outcome.output
-    assert (place / "store" / f"perfgate-h20-{SCENARIO}-1").exists()
 
 
 @pytest.mark.parametrize(
