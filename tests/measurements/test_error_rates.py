@@ -581,7 +581,7 @@ def test_describe_effects__what_was_recorded_and_what_a_launch_costs(cases):
 
 
 def test_write_page__is_the_page_that_is_published():
-    found = json.loads(render.RESULTS.read_text())
+    found = render.read_results()
 
     assert render.write_page(found) == render.PAGE.read_text()
 
