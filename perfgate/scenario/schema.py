@@ -165,7 +165,7 @@ class Scenario:
             raise ValueError(f"load.keep_cache: {self.server.engine} is served without a prefix cache; leave it out")
         # Two in a row have to agree, and one more is discarded where questions empty a cache that windows keep.
         if self.warmup.max_discards < (fewest := 2 + self.load.keep_cache):
-            raise ValueError(f"warmup.max_discards: is {self.warmup.max_discards}, and no start is warm before {fewest}; raise it")
+            raise ValueError(f"warmup.max_discards: is {self.warmup.max_discards}; no start is warm before {fewest}: raise it")
 
     @property
     def workload_hash(self) -> str:

@@ -282,8 +282,8 @@ def test_parse_scenario__a_warm_up_in_which_no_two_windows_can_agree():
     once = f"{TEXT}\n[warmup]\nmax_discards = 1\n"
     kept = TEXT.replace("max_concurrency = 4", "max_concurrency = 4\nkeep_cache = true") + "\n[warmup]\nmax_discards = 2\n"
 
-    assert "warmup.max_discards: is 1, and no start is warm before 2; raise it" in explain(once)
-    assert "warmup.max_discards: is 2, and no start is warm before 3; raise it" in explain(kept)
+    assert "warmup.max_discards: is 1; no start is warm before 2: raise it" in explain(once)
+    assert "warmup.max_discards: is 2; no start is warm before 3: raise it" in explain(kept)
 
 
 def test_list_scenarios__all_that_ship_can_be_read():
