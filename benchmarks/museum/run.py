@@ -118,10 +118,7 @@ def run_exhibit(placed: Placed, museum: Museum) -> ExhibitResult:
     result = read_result(placed) or ExhibitResult(digest=placed.digest, predicted=predicted)
     for side in SIDES:
         if getattr(result, side) is None:
-            folder = run_side(placed, side, museum)
-            found = summarise(folder)
-            result = replace(result, broken=found) if side == "broken" else replace(result, fixed=found)
-            write_result(placed, result)
+            result = store_side(placed, result, side, run_side(placed, side, museum))
     return result
 
 
@@ -130,9 +127,15 @@ def take_sides(placed: Placed, folders: Mapping[str, Path]) -> ExhibitResult:
     result = read_result(placed) or ExhibitResult(digest=placed.digest, predicted=find_prediction(placed))
     for side, folder in folders.items():
         require_side(placed, side, read_record(folder))
-        result = replace(result, **{side: summarise(folder)})
-    write_result(placed, result)
+        result = store_side(placed, result, side, folder)
     return result
+
+
+def store_side(placed: Placed, result: ExhibitResult, side: str, folder: Path) -> ExhibitResult:
+    """Store the verdict of one side's session beside what is known of the other."""
+    known = replace(result, **{side: summarise(folder)})
+    write_result(placed, known)
+    return known
 
 
 def require_side(placed: Placed, side: str, record: SessionRecord) -> None:
