@@ -29,12 +29,12 @@ from perfgate.serving.watch.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run, note_other_work
 from perfgate.verdict.validity.pairing import (
     Flaw,
-    Watched,
     WindowRules,
     explain_cold,
     fix_rules,
     group_windows,
     is_warm,
+    list_watched,
     may_discard,
 )
 from perfgate.verdict.validity.routing import check_use
@@ -57,11 +57,6 @@ class Start:
     facts: Mapping[str, str]
     place: Mapping[str, Any]
     windows: list[Window] = field(default_factory=list)
-
-    @property
-    def watched(self) -> list[Watched]:
-        """The result of each window, and what was observed while it ran."""
-        return [(window.run, window.telemetry) for window in self.windows]
 
     def find_flaw(self, rules: WindowRules) -> Flaw | None:
         """Which window the judge will want measured again, if any."""
@@ -130,11 +125,11 @@ class StartDriver:
         """Discard windows until the next one can count: until two in a row agree, the second without other work."""
         # One more is discarded where questions empty a cache that windows keep.
         rules, most = self.find_rules(start), start.scenario.warmup.max_discards - start.scenario.load.keep_cache
-        while may_discard(start.watched, rules, most):
+        while may_discard(list_watched(start.windows), rules, most):
             self.measure(start, client, Role.WARMUP)
-            if is_warm(start.watched, rules):
+            if is_warm(list_watched(start.windows), rules):
                 return
-        raise ServerError(f"{start.name} server {explain_cold(start.watched, rules)}")
+        raise ServerError(f"{start.name} server {explain_cold(list_watched(start.windows), rules)}")
 
     def probe(self, start: Start, max_concurrency: int, beside: Collection[int] | None = None) -> None:
         """Keep which experts a warm server chooses. Raise ServerError where they void what follows: no window would count.

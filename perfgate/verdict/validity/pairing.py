@@ -221,6 +221,11 @@ Watched = tuple[Run, Mapping[str, float]]
 """A window's run and its telemetry."""
 
 
+def list_watched(windows: Iterable[Window]) -> list[Watched]:
+    """The result of each window, and what was observed while it ran."""
+    return [(window.run, window.telemetry) for window in windows]
+
+
 def is_warm(windows: Sequence[Watched], rules: WindowRules) -> bool:
     """Whether the last of a start's `windows` agrees with the one before, as the judge has it, and did no other work."""
     if len(windows) < 2:

@@ -13,7 +13,15 @@ from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.steady import is_steady
-from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe_curve, fix_rules, may_discard, read_badness
+from perfgate.verdict.validity.pairing import (
+    ServerStart,
+    WindowRules,
+    describe_curve,
+    fix_rules,
+    list_watched,
+    may_discard,
+    read_badness,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +98,7 @@ def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iter
 
 def _check_warmth(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
     most = limits.scenario.warmup.max_discards
-    discarded = [(window.run, window.telemetry) for window in start.warmups]
+    discarded = list_watched(start.warmups)
     if discarded and not may_discard(discarded[:-1], limits.rules, most):
         yield f"start {start.number}: {len(discarded)} windows discarded, {most} are allowed: never steady; measure again"
     if len(start.measured) < min(2, limits.scenario.blocks.windows):
