@@ -211,21 +211,25 @@ def open_visits(browser, pages):
     assert {url.rpartition("/")[2] for url in asked if not url.startswith("data:")} <= {f"{name}.html" for name in PAGES}
 
 
+def require_drawn(page, size):
+    figures = page.evaluate(LOOK)
+
+    assert figures
+    assert [
+        figure for figure in figures if figure["pictures"] != 1 or figure["marks"] < 2 or figure["cut"] or figure["over"]
+    ] == []
+    assert min(figure["smallest"] for figure in figures) > 10
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_page__everything_is_drawn_and_fits(read, name):
     """At a desk and on a phone, and there with every fold open as well."""
     page = read(name, viewport=DESK)
-    for size in (DESK, PHONE):
-        page.set_viewport_size(size)
-        page.reload()
-        figures = page.evaluate(LOOK)
-
-        assert figures
-        assert [
-            figure for figure in figures if figure["pictures"] != 1 or figure["marks"] < 2 or figure["cut"] or figure["over"]
-        ] == []
-        assert min(figure["smallest"] for figure in figures) > 10
-        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    require_drawn(page, DESK)
+    page.set_viewport_size(PHONE)
+    page.reload()
+    require_drawn(page, PHONE)
     page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
 
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
