@@ -1,22 +1,26 @@
 """How far answers drift between builds that are right and builds that are wrong, and what they run: on one machine.
 
-    python benchmarks/answers/drift.py MODEL OUT [--layers N]
+    python benchmarks/answers/drift.py MODEL --out OUT [--caches DIR]
 
 MODEL is `cpu` (the generated Qwen3-MoE on the CPU), or on a GPU `tiny` (the same), `scaled` (two layers of gpt-oss-20b's
-widths; the weights of these have the scale of trained ones) or `shape` (gpt-oss-20b cut to N layers, with the engine's dummy
-weights). The last two need benchmarks/h200/serving and benchmarks/kernels on PYTHONPATH. All servers live at the same time,
-which answers need not mind. OUT gets answers, traces and logs as a result folder has them, and `table.json`: each variant's
-drift from the first base, and its kernels or operators per forward step.
+widths; the weights of these have the scale of trained ones; needs benchmarks/h200/serving and benchmarks/kernels on
+PYTHONPATH) or `routed` (all of gpt-oss-20b's shape in MXFP4, with weights that route, as the shipped scenario serves it).
+Some servers live at the same time, which answers need not mind. OUT gets answers, traces (but of `routed`, which are too large)
+and logs as a result folder has them, and `table.json`: each variant's drift from the first base, and its kernels or operators
+per forward step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from perfgate.core import Arm
 from perfgate.engines.table import ENGINES
@@ -27,10 +31,12 @@ from perfgate.results.profiling.profiles import Profile, load_profiles
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence
+from perfgate.serving.engine.arms import list_caches
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.equivalence import ask
+from perfgate.serving.model.location import write_model as write_shipped
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.profiling import profile_server
 from perfgate.verdict.validity.equivalence import compare_starts
@@ -63,16 +69,33 @@ VARIANTS = {
         "wrong: one expert of two": FEWER,
     },
 }
-VARIANTS["scaled"] = VARIANTS["shape"] = {
+VARIANTS["scaled"] = {
     "base": (),
     "base again": (),
     "fused sum": ("--enable-fused-moe-sum-all-reduce",),
     "wrong: three experts of four": (OVERRIDE, '{"num_experts_per_tok": 3, "experts_per_token": 3}'),
 }
+VARIANTS["routed"] = {
+    "base": (),
+    "base again": (),
+    "wrong: second layer skipped": (),
+    "wrong: one of each token's four experts left out": (),
+    "wrong: expert weights of three bits": (),
+}
+FAULTS = {
+    "wrong: second layer skipped": "skip_gpt_oss_layer",
+    "wrong: one of each token's four experts left out": "drop_sorted_expert",
+    "wrong: expert weights of three bits": "round_mxfp4",
+}
+"""What `tests/faults/plug-in` breaks in a variant's server."""
+PLUG_IN = Path(__file__).parents[2] / "tests" / "faults" / "plug-in"
+ROUTED = "gpt-oss-20b-shape-mxfp4-mixed-c16"
+AT_ONCE = 3
+"""Servers that live at the same time: `routed` takes 18 GB of a GPU for each."""
 LOAD = Load(num_prompts=64, input_len=256, output_len=32, max_concurrency=16)
 
 
-def write_model(name: str, folder: Path, layers: int) -> tuple[Path, tuple[str, ...]]:
+def write_model(name: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
     """Write the model and return its folder with the arguments of every server."""
     if name == "cpu":
         return write_tiny_model(folder, "tiny-qwen3-moe"), load_scenario("cpu-moe").server.args
@@ -83,32 +106,57 @@ def write_model(name: str, folder: Path, layers: int) -> tuple[Path, tuple[str, 
 
         scaled_model.main(folder)
         return folder, GPU
-    import make_model
-
-    make_model.CONFIG |= {"num_hidden_layers": layers, "layer_types": make_model.CONFIG["layer_types"][:layers]}
-    make_model.main(folder)
-    return folder, ("--load-format", "dummy", *GPU)
+    scenario = load_scenario(ROUTED)
+    return write_shipped(folder, scenario.model.path), (*scenario.server.args, "--max-total-tokens", "16384")
 
 
-def observe(name: str, out: Path, layers: int) -> None:
+def build_environment(name: str, variant: str, caches: Path | None) -> dict[str, str]:
+    """Variables of a variant's server: one thread on the CPU, the fault that its plug-in reads, and compile caches."""
+    env = {"OMP_NUM_THREADS": "1"} if name == "cpu" else list_caches(caches)
+    if variant in FAULTS:
+        paths = [str(PLUG_IN), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env |= {"SEEDED_FAULT": FAULTS[variant], "PYTHONPATH": os.pathsep.join(paths)}
+    return env
+
+
+def observe(name: str, out: Path, caches: Path | None) -> None:
     """Start all variants, ask and profile each, and keep what they say."""
-    model, args = write_model(name, out / "model", layers)
+    with TemporaryDirectory() as folder:
+        model, args = write_model(name, Path(folder) / "model")
+        launch_all(name, model, args, out, caches)
+
+
+def launch_all(name: str, model: Path, args: tuple[str, ...], out: Path, caches: Path | None) -> None:
+    """Observe all variants of a model, some at a time."""
+    launches = [
+        Launch(
+            engine=ENGINES["sglang-cpu" if name == "cpu" else "sglang"],
+            python=sys.executable,
+            model=model,
+            args=(*args, *own),
+            env=build_environment(name, variant, caches),
+            ready_timeout_s=400.0,
+            stop_timeout_s=5.0,
+        )
+        for variant, own in VARIANTS[name].items()
+    ]
+    for first in range(0, len(launches), AT_ONCE):
+        numbers = range(first + 1, min(first + AT_ONCE, len(launches)) + 1)
+        observe_some(name, {number: launches[number - 1] for number in numbers}, out)
+
+
+def observe_some(name: str, launches: dict[int, Launch], out: Path) -> None:
+    """Start servers, each by its variant's number, ask and profile each, and end them."""
+    variants = tuple(VARIANTS[name])
     with ExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
-        servers = {}
-        for start, (variant, own) in enumerate(VARIANTS[name].items(), 1):
-            launch = Launch(
-                engine=ENGINES["sglang-cpu" if name == "cpu" else "sglang"],
-                python=sys.executable,
-                model=model,
-                args=(*args, *own),
-                env={"OMP_NUM_THREADS": "1"} if name == "cpu" else {},
-                ready_timeout_s=400.0 if name == "cpu" else 170.0,
-                stop_timeout_s=5.0,
-            )
-            servers[variant] = stack.enter_context(Server(launch, out / f"server-{start:02d}.log", reaper))
-        for start, (variant, server) in enumerate(servers.items(), 1):
+        servers = {
+            start: stack.enter_context(Server(launch, out / f"server-{start:02d}.log", reaper))
+            for start, launch in launches.items()
+        }
+        for start, server in servers.items():
+            variant = variants[start - 1]
             try:
                 server.wait_ready()
             except ServerError as error:
@@ -119,7 +167,8 @@ def observe(name: str, out: Path, layers: int) -> None:
             for again in (0, 100):
                 body, question = ask(server, Equivalence())
                 store_answers(out, body, Answers(arm=arm, block=1, start=start + again, question=question))
-            profile_server(server, LOAD, out, Profile(arm=arm, block=1, start=start))
+            if name != "routed":
+                profile_server(server, LOAD, out, Profile(arm=arm, block=1, start=start))
 
 
 def tell(name: str, out: Path) -> None:
@@ -128,40 +177,39 @@ def tell(name: str, out: Path) -> None:
     profiles = {found.start: found for found in load_profiles(out)}
     table = {}
     for start, variant in enumerate(VARIANTS[name], 1):
-        if start not in profiles:
+        if start not in answers:
             continue
         problems = [found.problem for found in (answers[start], answers[start + 100]) if found.problem]
         drifts = [] if problems else [asdict(compare_starts(answers[1], answers[start + again])) for again in (0, 100)]
-        trace = profiles[start].read()
-        steps = profiles[start].steps
-        ranked = sorted(trace.spent.items(), key=lambda item: -item[1].time_us)
-        spent = {kernel: {"us": one.time_us / steps, "calls": one.count / steps} for kernel, one in ranked}
-        table[variant] = {
-            "args": VARIANTS[name][variant],
-            "problems": problems,
-            "drifts": drifts,
-            "kind": trace.kind,
-            "us": trace.total_us / steps,
-            "spent": spent,
-        }
+        table[variant] = {"args": VARIANTS[name][variant], "problems": problems, "drifts": drifts}
+        print(f"{variant:50}", *problems)
         for drift in drifts:
             print(
-                f"{variant:40} mean {drift['mean']:.4%} worst {drift['worst']:.4%} spread {drift['spread_nats']:.3g} nats",
-                end=" ",
+                f"    mean {drift['mean']:.4%} worst {drift['worst']:.4%} spread {drift['spread_nats']:.3g} nats",
+                f"agreement {drift['agreement']:.0%}, first {drift['first']}",
             )
-            print(f"max {drift['max_nats']:.3g} nats, agreement {drift['agreement']:.0%}, first {drift['first']}")
-        print(f"{variant:40} {trace.kind}s {trace.total_us / steps:.1f} us a step", *problems)
-        for kernel, one in list(spent.items())[:14]:
-            print(f"    {one['us']:9.2f} us {one['calls']:7.2f} calls  {kernel[:110]}")
+        if start in profiles:
+            table[variant] |= rank(profiles[start])
     (out / "table.json").write_text(json.dumps(table, indent=1) + "\n")
+
+
+def rank(profile: Profile) -> dict[str, Any]:
+    """What a profiled forward step ran, the longest first; printed, too."""
+    trace = profile.read()
+    ranked = sorted(trace.spent.items(), key=lambda item: -item[1].time_us)
+    spent = {kernel: {"us": one.time_us / profile.steps, "calls": one.count / profile.steps} for kernel, one in ranked}
+    print(f"    {trace.kind}s {trace.total_us / profile.steps:.1f} us a step")
+    for kernel, one in list(spent.items())[:14]:
+        print(f"    {one['us']:9.2f} us {one['calls']:7.2f} calls  {kernel[:110]}")
+    return {"kind": trace.kind, "us": trace.total_us / profile.steps, "spent": spent}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=VARIANTS)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--caches", type=Path, help="a folder of compile caches, with `base` in it")
     given = parser.parse_args()
     given.out.mkdir(parents=True)
-    observe(given.model, given.out, given.layers)
+    observe(given.model, given.out, given.caches and given.caches / "base")
     tell(given.model, given.out)
