@@ -23,6 +23,7 @@ SGLANG_INSIDES = Insides(
         EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.load_model", use=INJECT),
         EngineFact(kind="name", place="sglang.srt.managers.scheduler:Scheduler.run_batch(batch)", use=INJECT),
         EngineFact(kind="name", place="sglang.srt.layers.moe.fused_moe_triton.layer:FusedMoE.run_moe_core", use=INJECT),
+        EngineFact(kind="name", place="sglang.srt.runtime_context:get_parallel", use=INJECT),
         EngineFact(kind="name", place=f"{_TOP_K}.forward_native(hidden_states, router_logits)", use=_EXPERTS),
         EngineFact(kind="name", place=_PREFILL_GRAPHS, use=_EXPERTS),
         EngineFact(kind="name", place="sglang.srt.model_loader.loader:initialize_dummy_weights", use=_ROUTED),

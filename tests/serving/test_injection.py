@@ -290,13 +290,22 @@ class FakeSpin:
         self.steps += 1
 
 
-def test_spin_hooks__one_spin_behind_every_block(monkeypatch, capsys):
+def fake_server(monkeypatch, rank=0, ranks=1):
+    """What hooks import in a server: a spin that counts, and the engine's own account of this process's tensor rank."""
+    parallel = types.SimpleNamespace(tp_rank=rank, tp_size=ranks)
     monkeypatch.setitem(sys.modules, "perfgate.serving.injection.spin", types.SimpleNamespace(Spin=FakeSpin))
+    for name in ("sglang", "sglang.srt"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", types.SimpleNamespace(get_parallel=lambda: parallel))
+
+
+def test_spin_hooks__one_spin_behind_every_block(monkeypatch, capsys):
+    fake_server(monkeypatch)
     FakeSpin.made = 0
     hooks = SpinHooks(kind="gpu", microseconds=10.0)
     before = hooks.enqueue(lambda value: value, 3)
     for _ in range(2):  # a draft model loads too
-        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=0, tp_rank=0, tp_size=1))
+        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=0))
     answers = [hooks.enqueue(lambda value: value, number) for number in range(24)]
     hooks.count(lambda: None)
 
@@ -309,11 +318,11 @@ def test_spin_hooks__one_spin_behind_every_block(monkeypatch, capsys):
 
 def slow_ranks(monkeypatch, kind, ranks):
     """What each of so many tensor ranks, a process of its own in a server, enqueued behind three calls."""
-    monkeypatch.setitem(sys.modules, "perfgate.serving.injection.spin", types.SimpleNamespace(Spin=FakeSpin))
     found = []
     for rank in range(ranks):
+        fake_server(monkeypatch, rank, ranks)
         hooks = SpinHooks(kind=kind, microseconds=5.0)
-        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=rank, tp_rank=rank, tp_size=ranks))
+        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=rank))
         found.append([hooks.enqueue(lambda value: value, number) for number in range(3)])
         hooks.count(lambda: None)
         found[-1] = (found[-1], hooks.spin.enqueued if hooks.spin else 0)

@@ -175,14 +175,17 @@ class SpinHooks:
 
         Raise ServerError where there are no ranks between which the injection is to make a difference.
         """
+        from sglang.srt.runtime_context import get_parallel  # noqa: PLC0415 - exists in a server only
+
         from perfgate.serving.injection.spin import Spin  # noqa: PLC0415 - Triton, where there is a GPU
 
-        if self.kind != "gpu" and runner.tp_size < 2:
+        ranks = get_parallel()
+        if self.kind != "gpu" and ranks.tp_size < 2:
             raise ServerError(
                 f"perfgate: the {self.kind} injection needs two tensor ranks, this server has one; use gpu, or a scenario "
                 "that takes several GPUs"
             )
-        is_slowed = self.kind != "rank" or runner.tp_rank == runner.tp_size - 1
+        is_slowed = self.kind != "rank" or ranks.tp_rank == ranks.tp_size - 1
         if self.spin is None and is_slowed:
             self.spin = Spin(
                 kind=self.kind, device=str(runner.device), index=int(runner.gpu_id), microseconds=self.microseconds
