@@ -47,6 +47,7 @@ SGLANG_INSIDES = Insides(
         EngineFact(kind="words", place="/freeze_gc", use="the collector after the warm-up"),
         EngineFact(kind="words", place="/server_info", use="what a server resolved to"),
         EngineFact(kind="words", place="/start_profile", use="profiles"),
+        EngineFact(kind="words", place="SGLANG_DISABLED_MODEL_ARCHS", use="a short start of `perfgate scheduler`"),
         EngineFact(kind="words", place="Load weight end", use="seconds of a start"),
         EngineFact(kind="words", place="Decode batch", use="the requests that run"),
         EngineFact(kind="words", place="#running-req", use="the requests that run"),

@@ -1,7 +1,9 @@
 """The made-up world around the engine's host parts: channels, clock, prompts, and the instruction that calls valgrind."""
 
 import asyncio
+import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +26,19 @@ def clock(monkeypatch):
     made = seam.StepClock()
     made.install()
     return made
+
+
+def test_skip_models__all_but_the_one_that_is_served(tmp_path, monkeypatch):
+    models = tmp_path / "sglang" / "srt" / "models"
+    models.mkdir(parents=True)
+    for name in ("llama", "qwen3_moe", "registry"):
+        (models / f"{name}.py").touch()
+    monkeypatch.setattr(seam, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path / "sglang")]))
+    monkeypatch.setenv("SGLANG_DISABLED_MODEL_ARCHS", "")
+
+    seam.skip_models("qwen3_moe")
+
+    assert os.environ["SGLANG_DISABLED_MODEL_ARCHS"] == "llama,registry"
 
 
 def test_channel__gives_messages_in_their_order_and_then_tells_that_it_is_empty():

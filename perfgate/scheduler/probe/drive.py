@@ -1,10 +1,10 @@
 """Answers one request: builds the engine's host parts, drives them step by step, and says what each part did a unit.
 
-Standard input has one JSON object: the `model`'s folder, a folder `stand_ins` of packages for CPUs that an environment may
-lack, further words `args` of the server's command line, `meters` (`cpu` and `events`, or `instructions`), and the `load`:
-`batch` sequences that decode together for `steps` steps a window, `requests` in closed loop over as many clients with `output`
-tokens each, prompts of `words` words, each third one with a common beginning; `windows` of each kind. The answer is one JSON
-object; instructions lie in callgrind's files.
+Standard input has one JSON object: the `model`'s folder, the `model_file` of the engine that serves it, a folder `stand_ins` of
+packages for CPUs that an environment may lack, further words `args` of the server's command line, `meters` (`cpu` and `events`,
+or `instructions`), and the `load`: `batch` sequences that decode together for `steps` steps a window, `requests` in closed loop
+over as many clients with `output` tokens each, prompts of `words` words, each third one with a common beginning; `windows` of
+each kind. The answer is one JSON object; instructions lie in callgrind's files.
 """
 
 from __future__ import annotations
@@ -252,6 +252,7 @@ def read_version() -> str:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Serve one request."""
     sys.path.append(request["stand_ins"])
+    seam.skip_models(request["model_file"])
     clock, channels = seam.StepClock(), seam.Channels()
     clock.install()
     channels.install()
@@ -261,6 +262,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     # What imports left is no garbage of a step.
     gc.collect()
     gc.freeze()
+    gc.enable()
     clock.freeze()
     poll = parts.scheduler.ipc_channels.recv_from_tokenizer
     driver = PartsDriver(parts, request["load"], [using[name]() for name in request["meters"]], poll)

@@ -5,11 +5,13 @@
 2. The clock: once frozen it advances by a fixed time a step, so that nothing depends on how fast a step was.
 3. The forward pass: `forward` and `sample` of the model runner return tokens of a fixed table. Batches are built for them.
 4. Kernels that a CPU without their instructions would take from vLLM at the construction of a model, and that never run.
+5. The engine's other models, which it would load to see what there are: under callgrind that takes as long as a window.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import sys
 import time
@@ -17,12 +19,21 @@ from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 _CLOCKS = ("time", "monotonic", "perf_counter")
 FIRST_TOKEN, TOKENS = 100, 64
 """The tokens that are "sampled": plain words of the tiny model's vocabulary."""
+
+
+def skip_models(served: str) -> None:
+    """Tell the engine, before it is imported, to load no file of a model but that of `served`."""
+    spec = find_spec("sglang")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    names = sorted(file.stem for folder in folders for file in Path(folder, "srt", "models").glob("*.py"))
+    os.environ["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(name for name in names if name != served)
 
 
 class StepClock:
