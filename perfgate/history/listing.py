@@ -149,4 +149,4 @@ def tabulate_spending(history: History) -> Table:
         )
         for one in history.spending
     ]
-    return Table(header=("machine time", "sessions", "minutes", "outcomes"), rows=rows)
+    return Table(header=("machine time", "sessions", "minutes", "outcomes"), rows=rows, words=(0, 3))

@@ -364,6 +364,24 @@ def test_page__a_phone_shows_how_far_a_metric_of_a_history_is_from_its_anchor(vi
     assert end <= PHONE["width"]
 
 
+def test_page__a_desk_shows_every_column_of_a_history(visit):
+    page = visit("history", viewport={"width": 1440, "height": 900})
+    overview = page.locator(".scroll").first
+
+    assert overview.locator("th").last.text_content() == "hardware"
+    assert overview.evaluate("one => one.scrollWidth - one.clientWidth") == 0
+
+
+@pytest.mark.parametrize("width", [390, 768])
+def test_page__a_sign_in_the_legend_of_a_history_stands_beside_its_name(visit, width):
+    page = visit("history", viewport={"width": width, "height": 900})
+
+    heights = [one.bounding_box()["height"] for one in page.locator(".legend li").all()]
+
+    assert len(heights) > 5
+    assert max(heights) < 2 * min(heights)
+
+
 def test_page__charts_of_a_metric_are_hidden_by_its_name(visit):
     page = visit("history", viewport=DESK)
     charts = page.locator('figure[data-metric="P99 ITL"]')
