@@ -90,7 +90,7 @@ def _when(series: LevelSeries, index: float) -> float:
 
 def _summarise(series: LevelSeries) -> str:
     changes = f"{format_count(len(series.changes), 'change')} of level"
-    return f"{len(series.points)} sessions, now {show_value(series, series.level)}, {changes}"
+    return f"{format_count(len(series.points), 'session')}, now {show_value(series, series.level)}, {changes}"
 
 
 def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[SvgElement]:
