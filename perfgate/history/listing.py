@@ -130,7 +130,7 @@ def describe_mark(mark: Mark) -> str:
 def describe_ledger(ledger: Ledger) -> Iterator[str]:
     """Say how often the gate failed code, and how often wrongly."""
     yield (
-        f"sessions judged: {ledger.judged}; ended in REGRESSION: {ledger.regressions};"
+        f"sessions of two builds: {ledger.judged}; ended in REGRESSION: {ledger.regressions};"
         f" verdicts called a false alarm: {ledger.false_alarms}"
     )
     if ledger.equal_arms:
