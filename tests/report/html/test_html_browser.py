@@ -255,6 +255,18 @@ def test_page__never_scrolls_sideways_and_no_table_leaves_its_card(visit, name):
     assert min(letters.values()) > 10, letters
 
 
+@pytest.mark.parametrize("name", ["profiled", "matrix"])
+def test_page__letters_of_a_figure_are_no_larger_than_its_heading(visit, name):
+    """On a tablet, where a figure for phones has more room than it was drawn for."""
+    page = visit(name, viewport={"width": 768, "height": 900})
+
+    largest = page.evaluate("""() => Math.max(...[...document.querySelectorAll('svg.plot.narrow text')].map(one =>
+      parseFloat(getComputedStyle(one).fontSize) * one.ownerSVGElement.getBoundingClientRect().width
+        / one.ownerSVGElement.viewBox.baseVal.width))""")
+
+    assert 12 < largest < 18
+
+
 @pytest.mark.parametrize("name", ["profiled", "again"])
 def test_page__buttons_copy_a_command_and_hide_what_does_not_gate(visit, name):
     page = visit(name, viewport=DESK)
