@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from perfgate.core import Better
 from perfgate.history.entries import digest
-from perfgate.history.schema import SCHEMA, VERDICTS, WINDOWS, build_schema
+from perfgate.history.schema import PLACES, SCHEMA, VERDICTS, WINDOWS, build_schema
 from perfgate.metrics import METRICS
 
 SCENARIOS = ("closed-c16", "decode-only", "prefill-only", "saturation")
@@ -131,7 +131,7 @@ def _make_verdicts(shared: dict[str, Any]) -> pa.Table:
         {"metric": name, "outcome": "PASS", "gating": True, "margin": 0.03, **judgement}
         for name in ("output_tok_per_s", "p99_itl_ms")
     ]
-    texts = {name: [""] * count for name in ("base_commit", "release", "source", "perfgate", "rule")}
+    texts = {name: [""] * count for name in ("base_commit", "release", *PLACES, "source", "perfgate", "rule")}
     return _build(
         VERDICTS,
         {

@@ -71,7 +71,7 @@ add_folder_options = add_options(
     folder_option(
         "--resume",
         is_flag=True,
-        help="Continue an interrupted run with the same options: the one in --out, or the newest one below --parent.",
+        help="Continue an interrupted session with the same options: the one in --out, or the newest one below --parent.",
     ),
 )
 

@@ -75,10 +75,10 @@ def _choose_step(x: Scale) -> float:
 
 
 def _list_times(x: Scale) -> tuple[float, ...]:
-    """Times within the scale, evenly apart since 1970; the middle of the scale where it holds none."""
+    """Times within the scale, evenly apart since 1970; the ends of the scale where it holds fewer than two."""
     step = _choose_step(x)
     first, last = ceil(x.low / step), floor(x.high / step)
-    return tuple(number * step for number in range(first, last + 1)) or ((x.low + x.high) / 2,)
+    return tuple(number * step for number in range(first, last + 1)) if first < last else (x.low, x.high)
 
 
 def _when(series: LevelSeries, index: float) -> float:
@@ -90,7 +90,7 @@ def _when(series: LevelSeries, index: float) -> float:
 
 def _summarise(series: LevelSeries) -> str:
     changes = f"{format_count(len(series.changes), 'change')} of level"
-    return f"{len(series.points)} sessions, now {show_value(series, series.level)}, {changes}"
+    return f"{format_count(len(series.points), 'session')}, now {show_value(series, series.level)}, {changes}"
 
 
 def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[SvgElement]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from perfgate.history.listing import (
     describe_events,
     describe_ledger,
     describe_news,
+    find_sense,
     rank_series,
     show_value,
     tabulate_series,
@@ -28,6 +29,16 @@ from perfgate.report.words.wording import MISSING
 from perfgate.storage.rounding import format_percent, round_floats
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
+NEWS_SHOWN = 4
+"""Lines of news before the fold, so that the overview begins on the first screen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewsLine:
+    """A series that moved: what, and whether it is worse, better or other."""
+
+    text: str
+    sense: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +69,20 @@ class SeriesGroup:
 def render_dashboard(history: History) -> str:
     """Write the page. The same history gives the same bytes."""
     runners = sorted({point.runner for series in history.series for point in series.points})
-    groups = groupby(history.series, key=lambda one: (one.subject.scenario, one.subject.hardware, one.subject.workload))
-    sections = [_build_section(index, list(found), runners) for index, (_, found) in enumerate(groups)]
+    groups = _rank_groups(history.series)
+    sections = [_build_section(index, found, runners) for index, found in enumerate(groups)]
     anchors = [f"{section.anchor}-{place}" for section in sections for place in range(len(section.charts))]
-    ranked = sorted(zip(history.series, anchors, strict=True), key=lambda pair: rank_series(pair[0]))
+    ranked = sorted(zip(chain.from_iterable(groups), anchors, strict=True), key=lambda pair: rank_series(pair[0]))
+    news = [NewsLine(text=describe_news(one), sense=sense) for one, _ in ranked if (sense := find_sense(one))]
     return (
         make_environment(TEMPLATE_DIR)
         .get_template("dashboard.html.j2")
         .render(
             history=history,
             sections=sections,
-            news=[told for one in history.series if (told := describe_news(one))],
+            news=news[:NEWS_SHOWN],
+            more_news=news[NEWS_SHOWN:],
+            moved=f"{len(news)} of {len(history.series)} series moved",
             overview=tabulate_series([series for series, _ in ranked]),
             anchors=[anchor for _, anchor in ranked],
             spending=tabulate_spending(history),
@@ -78,6 +92,12 @@ def render_dashboard(history: History) -> str:
             **read_own(TEMPLATE_DIR / "dashboard.css"),
         )
     )
+
+
+def _rank_groups(series: Sequence[LevelSeries]) -> list[list[LevelSeries]]:
+    """The series of one workload on one kind of hardware together; the groups that moved first."""
+    groups = groupby(series, key=lambda one: (one.subject.scenario, one.subject.hardware, one.subject.workload))
+    return sorted((list(found) for _, found in groups), key=lambda group: min(map(rank_series, group)))
 
 
 def _build_section(index: int, series: Sequence[LevelSeries], runners: Sequence[str]) -> SeriesGroup:
@@ -129,10 +149,11 @@ def _describe_spread(series: LevelSeries) -> str:
     """Say what each runner measures since the last change of level."""
     if series.spread is None:
         return ""
+    spread = series.spread
     told = ", ".join(
-        f"{runner} {value:.5g} ({series.spread.points[runner]} sessions)" for runner, value in series.spread.medians.items()
+        f"{runner} {show_value(series, value)} ({spread.points[runner]} sessions)" for runner, value in spread.medians.items()
     )
-    return f"{series.subject.title}: runners differ by {format_percent(series.spread.ratio)}: {told}"
+    return f"{series.subject.title}: runners differ by {format_percent(spread.ratio)}: {told}"
 
 
 DOCUMENT = 1

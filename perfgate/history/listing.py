@@ -86,11 +86,18 @@ def describe_news(series: LevelSeries) -> str:
     moved = f"{series.changes[-1].at:%Y-%m-%d}" if series.changes else ""
     if series.creep and series.creep.is_over:
         since = f"{series.creep.anchor}{moved and f', last change {moved}'}"
-        return plain(f"{series.subject.title} {percent(series.creep.ratio)} since {since}, over its limit: {where}")
+        return plain(f"{series.subject.title} {percent(series.creep.ratio)} (worse) since {since}, over its limit: {where}")
     if not moved:
         return ""
     last = series.changes[-1]
     return plain(f"{series.subject.title} {percent(last.ratio)} ({_name_sense(last)}) since {moved}: {where}")
+
+
+def find_sense(series: LevelSeries) -> str:
+    """What its news is: worse, better, or other where nothing says which way is good; empty where nothing moved."""
+    if series.creep and series.creep.is_over:
+        return "worse"
+    return {True: "worse", False: "better", None: "other"}[series.changes[-1].is_worse] if series.changes else ""
 
 
 def describe_change(series: LevelSeries, change: LevelChange) -> str:
@@ -123,7 +130,7 @@ def describe_mark(mark: Mark) -> str:
 def describe_ledger(ledger: Ledger) -> Iterator[str]:
     """Say how often the gate failed code, and how often wrongly."""
     yield (
-        f"sessions judged: {ledger.judged}; ended in REGRESSION: {ledger.regressions};"
+        f"sessions of two builds: {ledger.judged}; ended in REGRESSION: {ledger.regressions};"
         f" verdicts called a false alarm: {ledger.false_alarms}"
     )
     if ledger.equal_arms:
@@ -149,4 +156,4 @@ def tabulate_spending(history: History) -> Table:
         )
         for one in history.spending
     ]
-    return Table(header=("machine time", "sessions", "minutes", "outcomes"), rows=rows)
+    return Table(header=("machine time", "sessions", "minutes", "outcomes"), rows=rows, words=(0, 3))

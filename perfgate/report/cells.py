@@ -78,6 +78,10 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
         entries = dict.fromkeys(name_remedies(Outcome.INVALID, (problem,)) for problem in problems)
         yield f"what to do about a problem: {'; '.join(entries)}"
         yield f"in a problem a block is a round, the base is {plain(cells[0].server)}, and a candidate the server of the cell"
+    for cell in cells:
+        if 0 < (counted := len(cell.find_round_levels(SPREAD))) < rounds:
+            where = f"{plain(cell.server)} x {plain(cell.load)}"
+            yield f"{where}: {counted} of {rounds} rounds counts; if the matrix was interrupted, continue with --resume"
     told = {cell.server: cell.equivalence for cell in cells if cell.equivalence}
     first = cells[0].server if cells else ""
     yield from (f"answers of {plain(server)} held against {plain(first)}: {plain(text)}" for server, text in told.items())

@@ -9,8 +9,9 @@ import pytest
 
 from perfgate.history.assembly import find_changes
 from perfgate.history.charts import COLOURS, HEIGHT, TICK_WIDTH, WIDTHS, build_chart
+from perfgate.history.dashboard import NEWS_SHOWN, render_dashboard
 from perfgate.history.listing import describe_news, rank_series
-from perfgate.history.trends import Creep, LevelSeries, SeriesSubject, find_marks
+from perfgate.history.trends import Creep, History, Ledger, LevelSeries, SeriesSubject, find_marks
 from tests.fakes.history import BEGIN, FACTS, draw_levels, make_points
 
 SUBJECT = SeriesSubject(
@@ -99,12 +100,12 @@ def test_build_chart__every_sign_and_label_is_within_the_picture(values, width):
 
 
 @pytest.mark.parametrize("width", range(len(WIDTHS)))
-@pytest.mark.parametrize("count", [2, 30, 400])
+@pytest.mark.parametrize("count", [2, 30, 400, 1092])
 def test_build_chart__times_beneath_do_not_touch(count, width):
     chart = build_chart(make_series([100.0] * count), [""])
 
     places = [shape.at["x"] for shape in pick(chart, "tick", width) if shape.at["text-anchor"] == "middle"]
-    assert len(places) >= 1
+    assert len(places) >= 2
     assert all(after - before >= TICK_WIDTH - 0.1 for before, after in pairwise(places))
 
 
@@ -134,7 +135,43 @@ def test_describe_news__what_moved_and_since_when():
 
     assert describe_news(moved) == "Output throughput -4.9 % (worse) since 2026-01-21: nightly on a-gpu"
     assert describe_news(crept) == (
-        "Output throughput -5.0 % since v1, last change 2026-01-21, over its limit: nightly on a-gpu"
+        "Output throughput -5.0 % (worse) since v1, last change 2026-01-21, over its limit: nightly on a-gpu"
     )
     assert not describe_news(make_series(draw_levels([1000])))
     assert sorted([make_series(draw_levels([1000])), moved, crept], key=rank_series)[:2] == [crept, moved]
+
+
+def make_history(series):
+    ledger = Ledger(judged=0, regressions=0, equal_arms=0, alarms_of_equal_arms=0, overrides=())
+    return History(store="a-store", series=tuple(series), ledger=ledger, spending=())
+
+
+def make_named(name, levels, better="higher"):
+    series = make_series(draw_levels(levels))
+    changes = find_changes(series.points, better)
+    return replace(series, subject=replace(SUBJECT, scenario=name, better=better), changes=changes)
+
+
+def test_render_dashboard__begins_with_what_moved_and_which_way():
+    page = render_dashboard(
+        make_history([make_named("calm", [1000]), make_named("worse", [1000, 950]), make_named("better", [1000, 950], "lower")])
+    )
+
+    assert "2 of 3 series moved:" in page
+    assert re.findall(r'<li class="(\w+)">Output throughput', page) == ["worse", "better"]
+    assert re.findall(r"<h2>(\w+) on a-gpu", page) == ["worse", "better", "calm"]
+
+
+def test_render_dashboard__folds_all_but_the_first_news():
+    page = render_dashboard(make_history(make_named(f"scenario-{number}", [1000, 950]) for number in range(NEWS_SHOWN + 2)))
+
+    assert f"{NEWS_SHOWN + 2} of {NEWS_SHOWN + 2} series moved:" in page
+    assert "<summary>2 more that moved</summary>" in page
+
+
+def test_render_dashboard__one_session_is_no_plural():
+    page = render_dashboard(make_history([make_series([1000.0])]))
+
+    assert "No level moved." in page
+    assert "1 session, now" in page
+    assert "<summary>One session, with" in page

@@ -7,7 +7,7 @@ import pytest
 
 from perfgate.core import Arm, Role, Window
 from perfgate.errors import InputError
-from perfgate.report.cells import tabulate_best
+from perfgate.report.cells import remark, tabulate_best
 from perfgate.report.chart.curves import draw_servers, trace_servers
 from perfgate.report.chart.picture import render_picture, save_curve_plot
 from perfgate.report.chart.svg import Drawing, LegendEntry
@@ -138,3 +138,12 @@ def test_tabulate_best__says_what_starts_leave_open():
     assert tabulate_best([CELLS[0], CELLS[3]]).rows[0][-1] == "not known: one start of fused and plain"
     assert tabulate_best([CELLS[0], fused]).rows[0][-1] == "not known: one start of plain"
     assert tabulate_best(CELLS[:2]).rows == []
+
+
+def test_remark__a_cell_that_lacks_a_round():
+    cells = [add_round(CELLS[0], 102.0, 4.0), CELLS[1], CELLS[3]]
+
+    found = [text for text in remark(cells, 2) if "rounds" in text]
+
+    assert found == ["fused x c1: 1 of 2 rounds counts; if the matrix was interrupted, continue with --resume"]
+    assert not [text for text in remark(cells, 1) if "rounds counts" in text]

@@ -21,7 +21,7 @@ SETTINGS = judging_option("--settings", type=FILE, default=Path(".github/perfgat
 EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
 add_judging_options = add_options(
     judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
-    judging_option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
+    judging_option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of baselines; repeatable."),
 )
 PAGES = judging_option(
     "--pages",

@@ -30,7 +30,7 @@ MAX_DAYS = 36500
 
 @click.group(name="baseline")
 def command() -> None:
-    """Extend, show, compare, expire and verify stored noise bands."""
+    """Extend, show, compare, expire and verify baselines, which hold noise bands."""
 
 
 @command.command()

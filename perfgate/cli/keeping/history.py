@@ -39,7 +39,7 @@ command.add_command(import_past)
 @click.option("--repository", default="", metavar="URL", help="Address for links, such as https://github.com/OWNER/NAME.")
 @click.option("--pull-request", default="", metavar="NUMBER", help="The pull request that was measured.")
 @click.option("--run", default="", envvar="GITHUB_RUN_ID", metavar="NUMBER", help="The workflow run that measured.")
-@click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable.")
+@click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of baselines; repeatable.")
 @add_format_option
 def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], style: str, **told: str) -> int:
     """Add result folders with their verdicts. A folder that is given twice counts once."""
@@ -66,7 +66,7 @@ def _describe_appended(one: dict[str, Any]) -> str:
 @click.option("--since", metavar="DATE", help="Only sessions that began on or after this day.")
 @click.option("--last", type=click.IntRange(min=0), help="Newest sessions of each series; 0 for all.  [default: 400]")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--html", type=FILE, metavar="FILE", help="Also write a dashboard: one file that works offline.")
+@click.option("--html", type=FILE, metavar="FILE", help="Also write a page: one file that works offline.")
 @click.option("--output", type=FILE, metavar="FILE", help="Write JSON to FILE instead of stdout.")
 def show(*, store: str, style: str, html: Path | None, output: Path | None, **asked: Any) -> int:
     """Print trends: changes of level, slow drift, differences between runners, false alarms and machine time."""

@@ -50,7 +50,7 @@ _CHANGES = {
 @arm_option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
 @arm_option("--base-python", help="Python of the base (default: the one running perfgate).")
 @judging_option("--model", type=FILE, help="Folder of the scenario's model on this machine.")
-@judging_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable.")
+@judging_option("--baselines", multiple=True, type=FILE, help="Folder of baselines; repeatable.")
 @add_caches_option
 @add_blocks_option
 @add_profile_option

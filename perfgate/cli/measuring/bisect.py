@@ -72,7 +72,7 @@ SERVED = (
     _served_option("--model", type=FILE, help="Folder of the scenario's model on this machine."),
     _served_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     _served_option("--both-env", "env", **PAIRS, help="Environment variable of both arms; repeatable."),
-    _served_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable."),
+    _served_option("--baselines", multiple=True, type=FILE, help="Folder of baselines; repeatable."),
 )
 COMMANDED = (
     _commanded_option("--windows", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of --command per arm."),

@@ -34,7 +34,7 @@ from perfgate.serving.progress import show_progress
 @add_scenario_argument(default="cpu-moe")
 @add_arm_options
 @add_blocks_option
-@judging_option("--baselines", multiple=True, type=FILE, help="Folder of noise bands; repeatable.")
+@judging_option("--baselines", multiple=True, type=FILE, help="Folder of baselines; repeatable.")
 @add_profile_option
 @add_uncalibrated_option
 @add_share_option

@@ -29,7 +29,7 @@ from perfgate.verdict.layers import judge_layers
     multiple=True,
     type=FILE,
     metavar="DIR",
-    help="Folder of stored noise bands; may be given several times. Default: the one kept in RESULT_DIR, then this machine's.",
+    help="Folder of baselines; may be given several times. Default: the one kept in RESULT_DIR, then this machine's.",
 )
 @click.option("--format", "style", type=click.Choice(["text", "markdown", "json", "junit"]), default="text", show_default=True)
 @click.option("--output", type=FILE, metavar="FILE", help="Write to FILE instead of stdout.")

@@ -58,7 +58,7 @@ def spread_lists(args: Iterable[str]) -> list[str]:
 @click.option(
     "--margin", "margins", multiple=True, metavar="[NAME=]RATIO", help="Smallest loss worth acting on, as 0.03 or 3%."
 )
-@click.option("--baseline", metavar="FILE", type=FILE, help="Stored noise of this machine and workload.")
+@click.option("--baseline", metavar="FILE", type=FILE, help="Baseline of this machine and workload.")
 @click.option("--model-config", metavar="FILE", type=FILE, help="config.json of the served model.")
 @click.option("--format", "style", type=click.Choice(list(RENDERERS)), default="text", show_default=True)
 def command(

@@ -29,7 +29,7 @@ PAGE = "report.html"
     metavar="DIR",
     multiple=True,
     type=FILE,
-    help="Folder of stored noise bands; may be given several times. Default: as for `perfgate check`.",
+    help="Folder of baselines; may be given several times. Default: as for `perfgate check`.",
 )
 @click.option(
     "--html",

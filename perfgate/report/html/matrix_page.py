@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
@@ -41,7 +42,7 @@ from perfgate.report.html.page import (
 from perfgate.report.html.session_page import RAW_DATA
 from perfgate.report.table import Table
 from perfgate.scenario.matrix import Matrix
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 from perfgate.verdict.cells import CellResult
 
 ROW, ABOVE, BELOW = 34.0, 24.0, 46.0
@@ -62,27 +63,40 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         title=f"Matrix {matrix.name}",
         answer="Matrix",
         style="none",
-        meaning=f"{len(matrix.servers)} servers under {len(matrix.loads)} loads, levels without a verdict",
+        meaning=_summarise(matrix, best),
         subtitle=f"{matrix.name}: {matrix.title}",
         hero=draw_servers(cells),
         labels=tuple(_name_best(best)),
         facts=(
             ("Model", f"{matrix.model.path}, {matrix.model.architecture}"),
             ("Cells without a problem", f"{sound} of {len(cells)}"),
-            ("Rounds", f"{matrix.rounds}, each with a fresh start of every server; {matrix.windows} windows a cell"),
+            (
+                "Rounds",
+                f"{matrix.rounds}, each with a fresh start of every server; {matrix.windows} windows for each cell and round",
+            ),
         ),
         reasons_title="Remarks",
         reasons=tuple(remark(cells, matrix.rounds)),
         sections=drop_empty(sections),
-        foot="A difference smaller than that between starts means nothing; perfgate ab judges a change.",
     )
+
+
+def _summarise(matrix: Matrix, best: Table) -> str:
+    """Which server is the best under how many loads, and that this is no verdict."""
+    levels = f"levels of {format_count(len(matrix.servers), 'server')}, without a verdict"
+    wins = Counter(server for _, server, *_ in best.rows)
+    told = ", ".join(
+        f"{server} under {count} of {format_count(len(matrix.loads), 'load')}" for server, count in wins.most_common()
+    )
+    return f"highest throughput: {told}; {levels}" if told else levels
 
 
 def _name_best(best: Table) -> Iterator[str]:
     """A line for each load: which server is the best, and whether it is ahead by more than starts lie apart."""
     for load, server, level, ahead, apart, words in best.rows:
-        starts = {AHEAD: f"starts lie {apart} apart", NOT_APART: f"{NOT_APART}, for starts lie {apart} apart"}
-        yield f"{load}: {server}, {level} {METRICS[SPREAD].unit}, {ahead} ahead of the next; {starts.get(words, words)}."
+        starts = {AHEAD: f"starts lie {apart} apart", NOT_APART: f"no clear lead, for starts lie {apart} apart"}
+        told = starts.get(words, f"how far starts lie apart is {words}")
+        yield f"{load}: {server} has the highest throughput, {level} {METRICS[SPREAD].unit}, {ahead} ahead of the next; {told}."
 
 
 def _describe_levels(cells: Sequence[CellResult], best: Table) -> Iterator[PagePart]:

@@ -255,6 +255,18 @@ def test_page__never_scrolls_sideways_and_no_table_leaves_its_card(visit, name):
     assert min(letters.values()) > 10, letters
 
 
+@pytest.mark.parametrize("name", ["profiled", "matrix"])
+def test_page__letters_of_a_figure_are_no_larger_than_its_heading(visit, name):
+    """On a tablet, where a figure for phones has more room than it was drawn for."""
+    page = visit(name, viewport={"width": 768, "height": 900})
+
+    largest = page.evaluate("""() => Math.max(...[...document.querySelectorAll('svg.plot.narrow text')].map(one =>
+      parseFloat(getComputedStyle(one).fontSize) * one.ownerSVGElement.getBoundingClientRect().width
+        / one.ownerSVGElement.viewBox.baseVal.width))""")
+
+    assert 12 < largest < 18
+
+
 @pytest.mark.parametrize("name", ["profiled", "again"])
 def test_page__buttons_copy_a_command_and_hide_what_does_not_gate(visit, name):
     page = visit(name, viewport=DESK)
@@ -362,6 +374,24 @@ def test_page__a_phone_shows_how_far_a_metric_of_a_history_is_from_its_anchor(vi
       return range.getBoundingClientRect().right; }""")
 
     assert end <= PHONE["width"]
+
+
+def test_page__a_desk_shows_every_column_of_a_history(visit):
+    page = visit("history", viewport={"width": 1440, "height": 900})
+    overview = page.locator(".scroll").first
+
+    assert overview.locator("th").last.text_content() == "hardware"
+    assert overview.evaluate("one => one.scrollWidth - one.clientWidth") == 0
+
+
+@pytest.mark.parametrize("width", [390, 768])
+def test_page__a_sign_in_the_legend_of_a_history_stands_beside_its_name(visit, width):
+    page = visit("history", viewport={"width": width, "height": 900})
+
+    heights = [one.bounding_box()["height"] for one in page.locator(".legend li").all()]
+
+    assert len(heights) > 5
+    assert max(heights) < 2 * min(heights)
 
 
 def test_page__charts_of_a_metric_are_hidden_by_its_name(visit):

@@ -107,6 +107,15 @@ def test_report__says_the_answer_and_shows_each_metric(write, tmp_path):
     assert f"perfgate check {tmp_path / 'folder'}" in text
 
 
+def test_report__a_matrix_says_first_which_server_is_the_best(write, tmp_path):
+    html = write(folders.write_matrix(tmp_path / "folder"))
+    text = re.sub(r"<[^>]+>", " ", html).replace("\N{NO-BREAK SPACE}", " ")
+
+    assert "highest throughput: plain under 1 of 2 loads; levels of 2 servers, without a verdict" in text
+    assert "closed: plain has the highest throughput, " in text
+    assert text.count("a difference smaller than that between starts means nothing") == 1
+
+
 def test_report__counters_that_the_scenario_can_move(write, tmp_path):
     session = make_session(make_scenario())
     levels = {Arm.BASE: 65536.0, Arm.CANDIDATE: 60000.0}
