@@ -23,6 +23,8 @@ from pydantic import ConfigDict, Field
 
 from benchmarks.museum.exhibits import HERE, Placed, load_exhibit
 from benchmarks.museum.history import FaultyHistory, find_history, write_history
+from benchmarks.museum.hooks import Variant
+from benchmarks.museum.patches import describe_proof
 from benchmarks.museum.run import ROOT, find_committed
 from perfgate.bisection.record import JOURNAL_FILE
 from perfgate.errors import InputError, PerfgateError
@@ -99,7 +101,7 @@ def ask(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
 def run_search(name: str, searcher: Searcher, home: Path = HERE) -> Mapping[str, Any]:
     """Make the history where there is none yet, search it, and store the journal and the answer beside what was expected.
 
-    Raise InputError for a search that is not planned, not committed, or gave no answer.
+    Raise InputError for a search that is not planned, not committed, gave no answer, or in which the fault never ran.
     """
     planned = load_searches(home)
     if name not in planned:
@@ -111,6 +113,7 @@ def run_search(name: str, searcher: Searcher, home: Path = HERE) -> Mapping[str,
     code, told = searcher.ask(build_argv(placed, plan, made, searcher), {**os.environ, "PYTHONPATH": str(ROOT)})
     if code not in ANSWERS:
         raise InputError(f"{name}: the search ended with {code} and no answer; see {searcher.home}, then run it again")
+    require_proof(name, find_out(made))
     answer = json.loads(told)
     result = {
         "predicted": predicted,
@@ -126,6 +129,13 @@ def run_search(name: str, searcher: Searcher, home: Path = HERE) -> Mapping[str,
     shutil.copyfile(find_out(made) / JOURNAL_FILE, kept / JOURNAL_FILE)
     (kept / RESULT).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return result
+
+
+def require_proof(name: str, out: Path) -> None:
+    """Raise InputError where the exhibit's fault ran in no server: then all commits serve alike, and no answer counts."""
+    proof = describe_proof(name, Variant.BROKEN)
+    if not any(proof in log.read_text(encoding="utf-8", errors="replace") for log in out.glob("measurements/*/logs/*.log")):
+        raise InputError(f"{name}: no server's log in {out} has {proof!r}; does this release run what is patched?")
 
 
 def find_out(made: FaultyHistory) -> Path:

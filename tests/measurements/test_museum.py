@@ -580,17 +580,19 @@ expected = { is_found = true, most_minutes = 4.0, why = "it is large" }
 
 
 class Bisect:
-    """Stands for the search's process: it names the commit at `place` of the history, and leaves a journal."""
+    """Stands for the search's process: it names the commit at `place` of the history, and leaves a journal and a log."""
 
-    def __init__(self, place, minutes=3.0, code=0):
-        self.calls, self._place, self._minutes, self._code = [], place, minutes, code
+    def __init__(self, place, minutes=3.0, code=0, log="perfgate museum runs eviction-heap:broken"):
+        self.calls, self._place, self._minutes, self._code, self._log = [], place, minutes, code, log
 
     def __call__(self, argv, environment):
         self.calls.append(argv)
         # The commits' plug-in imports the patches of this checkout.
         assert environment["PYTHONPATH"] == str(ROOT)
         out = Path(argv[argv.index("--out") + 1])
-        out.mkdir(exist_ok=True)
+        logs = out / "measurements" / "0001-abc" / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / "server-01-candidate.log").write_text(f"{self._log}\n")
         (out / "journal.jsonl").write_text("{}\n")
         repository = argv[argv.index("--repo") + 1]
         log = subprocess.run(
@@ -635,18 +637,19 @@ def test_run_search__command_serves_all_commits_as_the_base_and_goes_on(planned,
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "wrong", "said"),
     [
-        ("host-lek", "", "host-lek: no such search"),
-        ("eviction-heap", "# changed", "is not committed as it stands"),
-        ("eviction-heap", "", "the search ended with 2 and no answer"),
+        ("host-lek", "", {}, "host-lek: no such search"),
+        ("eviction-heap", "# changed", {}, "is not committed as it stands"),
+        ("eviction-heap", "", {"code": 2}, "the search ended with 2 and no answer"),
+        ("eviction-heap", "", {"log": "ready"}, "no server's log .* 'perfgate museum runs eviction-heap:broken'"),
     ],
 )
-def test_run_search__refuses(planned, tmp_path, name, change, said):
+def test_run_search__refuses(planned, *, tmp_path, name, change, wrong, said):
     (planned / "searches.toml").write_text(SEARCH + change)
 
     with pytest.raises(InputError, match=said):
-        run_search(name, Searcher(home=tmp_path, store=tmp_path / "store", ask=Bisect(2, code=2)), planned)
+        run_search(name, Searcher(home=tmp_path, store=tmp_path / "store", ask=Bisect(2, **wrong)), planned)
     assert not (tmp_path / "store").exists()
 
 
