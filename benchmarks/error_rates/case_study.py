@@ -88,7 +88,7 @@ def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None]
         return None
     found = [replay(composer, pick, find_stored(shelf, case, pick)) for pick in picks]
     last = case.scenario.blocks.looks[-1]
-    whole_s = last * median(block.took_s for block in case.blocks) if length < last else None
+    whole_s = last * median(block.machine_s for block in case.blocks) if length < last else None
     return {
         "noise": name,
         "stored": bool(shelf),

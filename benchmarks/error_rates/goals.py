@@ -83,7 +83,7 @@ def describe_noise(study: Study, quiet: Sequence[Recording]) -> dict[str, Any]:
         "resident": study.scenario.blocks.resident,
         "looks": list(looks),
         "cost": {"start_s": study.cost.start_s, "window_s": study.cost.window_s, "warmups": study.cost.warmups},
-        "block_minutes": median(block.took_s for block in blocks) / 60,
+        "block_minutes": median(block.machine_s for block in blocks) / 60,
         "stalled": sum(stalled for stalled, _ in stalls),
         "measured": sum(measured for _, measured in stalls),
         "metrics": metrics,

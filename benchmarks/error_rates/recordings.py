@@ -52,12 +52,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One whole block as it was recorded: the windows of both starts, and seconds from the first start to the last stop."""
+    """One whole block as it was recorded: windows of both starts, seconds from first start to last stop, GPUs."""
 
     session: str
     number: int
     windows: tuple[Window, ...]
     took_s: float
+    gpus: int
+
+    @property
+    def machine_s(self) -> float:
+        """Seconds of its GPUs together."""
+        return self.took_s * self.gpus
 
     @property
     def key(self) -> tuple[str, int]:
@@ -239,7 +245,7 @@ def list_blocks(folder: Path, scenario: Scenario, session: Session) -> Iterator[
         windows = tuple(sorted((w for w in session.windows if w.block == number), key=lambda window: window.begun_s))
         begun_s = min((begins[start.number] for start in mine if start.number in begins), default=windows[0].begun_s)
         took_s = ends.get(number, windows[-1].ended_s) - begun_s
-        yield Block(session=folder.name, number=number, windows=windows, took_s=took_s)
+        yield Block(session=folder.name, number=number, windows=windows, took_s=took_s, gpus=session.gpus)
 
 
 def find_effect(

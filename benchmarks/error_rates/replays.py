@@ -227,7 +227,7 @@ def replay(composer: Composer, pick: Pick, baseline: Baseline | None) -> Replaye
         pick=pick,
         outcome=verdict.outcome,
         blocks=used,
-        took_s=sum(case.blocks[index].took_s for index, _ in pick[:used]),
+        took_s=sum(case.blocks[index].machine_s for index, _ in pick[:used]),
         alone={} if verdict.outcome is Outcome.INVALID else judge_alone(session, policy),
     )
 

@@ -81,7 +81,7 @@ def describe_recording(one: Recording) -> dict[str, Any]:
         "driver": facts.get("driver"),
         "sglang": facts.get("sglang"),
         "torch": facts.get("torch"),
-        "minutes": sum(block.took_s for block in one.blocks) / 60,
+        "minutes": sum(block.machine_s for block in one.blocks) / 60,
         "effect": one.effect,
         "effect_from": one.effect_from,
         "seen": find_seen(Case(label=one.label, kind=one.entry.kind, recordings=(one,))),
