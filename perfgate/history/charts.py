@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import ceil, floor
 from statistics import fmean
 
-from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
+from perfgate.history.listing import HASH_DIGITS, SENSES, UNKNOWN, describe_change, describe_mark, show_value
 from perfgate.history.trends import LevelSeries, SeriesPoint
 from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, find_left, find_span, line, show_number
 from perfgate.storage.rounding import format_count
@@ -130,9 +130,8 @@ def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
             yield _draw_moment(panel, _when(series, index), "release", f"release {name}")
     for mark in series.marks:
         yield _draw_moment(panel, _when(series, mark.index - 0.5), "environment", describe_mark(mark))
-    kinds = {True: "worse", False: "better", None: "other"}
     for change in series.changes:
-        yield _draw_moment(panel, _when(series, change.index - 0.5), kinds[change.is_worse], describe_change(series, change))
+        yield _draw_moment(panel, _when(series, change.index - 0.5), SENSES[change.is_worse], describe_change(series, change))
 
 
 def _draw_moment(panel: Panel, second: float, kind: str, hint: str) -> SvgElement:

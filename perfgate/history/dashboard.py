@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, groupby
@@ -13,6 +14,7 @@ import orjson
 from perfgate.history.charts import COLOURS, Chart, build_chart
 from perfgate.history.listing import (
     HASH_DIGITS,
+    RANKED,
     UNKNOWN,
     describe_events,
     describe_ledger,
@@ -26,7 +28,7 @@ from perfgate.history.listing import (
 from perfgate.history.trends import COMMIT, NUMBER, REPOSITORY, History, LevelSeries, SeriesPoint
 from perfgate.report.chart.templates import make_environment, read_own
 from perfgate.report.words.wording import MISSING
-from perfgate.storage.rounding import format_percent, round_floats
+from perfgate.storage.rounding import format_count, format_percent, round_floats
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 NEWS_SHOWN = 4
@@ -82,7 +84,7 @@ def render_dashboard(history: History) -> str:
             sections=sections,
             news=news[:NEWS_SHOWN],
             more_news=news[NEWS_SHOWN:],
-            moved=f"{len(news)} of {len(history.series)} series moved",
+            moved=_count_moved(news, len(history.series)),
             overview=tabulate_series([series for series, _ in ranked]),
             anchors=[anchor for _, anchor in ranked],
             spending=tabulate_spending(history),
@@ -92,6 +94,12 @@ def render_dashboard(history: History) -> str:
             **read_own(TEMPLATE_DIR / "dashboard.css"),
         )
     )
+
+
+def _count_moved(news: Sequence[NewsLine], total: int) -> str:
+    """How many series moved, and which way."""
+    senses = Counter(line.sense for line in news)
+    return f"{len(news)} of {total} series moved ({', '.join(f'{senses[sense]} {sense}' for sense in RANKED if senses[sense])})"
 
 
 def _rank_groups(series: Sequence[LevelSeries]) -> list[list[LevelSeries]]:
@@ -151,7 +159,8 @@ def _describe_spread(series: LevelSeries) -> str:
         return ""
     spread = series.spread
     told = ", ".join(
-        f"{runner} {show_value(series, value)} ({spread.points[runner]} sessions)" for runner, value in spread.medians.items()
+        f"{runner} {show_value(series, value)} ({format_count(spread.points[runner], 'session')})"
+        for runner, value in spread.medians.items()
     )
     return f"{series.subject.title}: runners differ by {format_percent(spread.ratio)}: {told}"
 

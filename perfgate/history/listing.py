@@ -29,11 +29,16 @@ def tabulate_series(series: Sequence[LevelSeries]) -> Table:
     return Table(header=header, rows=[_row(one, places) for one in series], words=(0, 2, 8))
 
 
+SENSES = {True: "worse", False: "better", None: "other"}
+"""What a change of level is, by whether it is worse; None where nothing says which way is good."""
+RANKED = ("worse", "other", "better")
+
+
 def rank_series(series: LevelSeries) -> int:
-    """The place of a series among others: those over their limit first, then those that moved."""
+    """The place of a series among others: over its limit, then worse, moved where nothing says which way is good, better."""
     if series.creep and series.creep.is_over:
         return 0
-    return 1 if series.changes else 2
+    return (*RANKED, "").index(find_sense(series)) + 1
 
 
 def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
@@ -97,7 +102,7 @@ def find_sense(series: LevelSeries) -> str:
     """What its news is: worse, better, or other where nothing says which way is good; empty where nothing moved."""
     if series.creep and series.creep.is_over:
         return "worse"
-    return {True: "worse", False: "better", None: "other"}[series.changes[-1].is_worse] if series.changes else ""
+    return SENSES[series.changes[-1].is_worse] if series.changes else ""
 
 
 def describe_change(series: LevelSeries, change: LevelChange) -> str:
@@ -110,7 +115,9 @@ def describe_change(series: LevelSeries, change: LevelChange) -> str:
 
 
 def _name_sense(change: LevelChange) -> str:
-    return {True: "worse", False: "better", None: "higher" if change.ratio > 0 else "lower"}[change.is_worse]
+    if change.is_worse is None:
+        return "higher" if change.ratio > 0 else "lower"
+    return SENSES[change.is_worse]
 
 
 def name_commits(change: LevelChange) -> str:

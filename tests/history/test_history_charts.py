@@ -154,18 +154,29 @@ def make_named(name, levels, better="higher"):
 
 def test_render_dashboard__begins_with_what_moved_and_which_way():
     page = render_dashboard(
-        make_history([make_named("calm", [1000]), make_named("worse", [1000, 950]), make_named("better", [1000, 950], "lower")])
+        make_history(
+            [
+                make_named("calm", [1000]),
+                make_named("better", [1000, 950], "lower"),
+                make_named("other", [1000, 950], None),
+                make_named("worse", [1000, 950]),
+            ]
+        )
     )
 
-    assert "2 of 3 series moved:" in page
-    assert re.findall(r'<li class="(\w+)">Output throughput', page) == ["worse", "better"]
-    assert re.findall(r"<h2>(\w+) on a-gpu", page) == ["worse", "better", "calm"]
+    assert "3 of 4 series moved (1 worse, 1 other, 1 better):" in page
+    assert re.findall(r'<li class="(\w+)">Output throughput', page) == ["worse", "other", "better"]
+    charts = re.findall(r"<h2>(\w+) on a-gpu", page)
+    assert charts == ["worse", "other", "better", "calm"]
+    # Each row of the overview leads to the chart of its own scenario.
+    places = re.findall(r'<td[^>]*><a href="#series-(\d+)-0">', page)
+    assert [charts[int(place)] for place in places] == re.findall(r'<td class="words">(worse|other|better|calm)</td>', page)
 
 
 def test_render_dashboard__folds_all_but_the_first_news():
     page = render_dashboard(make_history(make_named(f"scenario-{number}", [1000, 950]) for number in range(NEWS_SHOWN + 2)))
 
-    assert f"{NEWS_SHOWN + 2} of {NEWS_SHOWN + 2} series moved:" in page
+    assert f"{NEWS_SHOWN + 2} of {NEWS_SHOWN + 2} series moved ({NEWS_SHOWN + 2} worse):" in page
     assert "<summary>2 more that moved</summary>" in page
 
 
