@@ -26,11 +26,7 @@ from perfgate.storage.schema import adapt
 
 PROBE = Path(__file__).with_name("probe")
 # The folder of the probe leaves the path before anything else is imported: an arm finds no module of perfgate's.
-# Collecting garbage while all is imported finds none, and took a tenth of the time.
-_PROGRAM = (
-    f"import gc, sys; gc.disable(); sys.path.insert(0, {str(PROBE.parent)!r}); "
-    "import probe.drive as drive; sys.path.pop(0); drive.main()"
-)
+_PROGRAM = f"import sys; sys.path.insert(0, {str(PROBE.parent)!r}); import probe.drive as drive; sys.path.pop(0); drive.main()"
 _PYTHON = Tool(timeout_s=1800.0, missing=EngineError, failed=EngineError, hint="give a Python with torch and the engine")
 _HINT = "install valgrind (apt-get install valgrind)"
 

@@ -1,6 +1,7 @@
 """The made-up world around the engine's host parts: channels, clock, prompts, and the instruction that calls valgrind."""
 
 import asyncio
+import gc
 import os
 import time
 from types import SimpleNamespace
@@ -39,6 +40,16 @@ def test_skip_models__all_but_the_one_that_is_served(tmp_path, monkeypatch):
     seam.skip_models("qwen3_moe")
 
     assert os.environ["SGLANG_DISABLED_MODEL_ARCHS"] == "llama,registry"
+
+
+def test_pause_collection__collects_again_afterwards_but_not_what_was_made(monkeypatch):
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
+    with drive.pause_collection():
+        assert not gc.isenabled()
+
+    assert gc.isenabled()
+    assert frozen == [True]
 
 
 def test_channel__gives_messages_in_their_order_and_then_tells_that_it_is_empty():

@@ -29,6 +29,7 @@ from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 PORTS = range(20_000, 32_000)
 SECOND_PORT = 10_000
 POLL_S = 0.25
+_GIVING = threading.Lock()
 _GIVEN: set[int] = set()
 """Ports that servers of this process were given: one that has just been started has not bound its own yet."""
 
@@ -48,9 +49,10 @@ def find_free_port() -> int:
     candidates = random.sample(PORTS, k=200)
     for port in candidates:
         wanted = {port, port + SECOND_PORT, port - RANKS_PORT}
-        if wanted.isdisjoint(_GIVEN) and all(map(is_free, wanted)):
-            _GIVEN.update(wanted)
-            return port
+        with _GIVING:
+            if wanted.isdisjoint(_GIVEN) and all(map(is_free, wanted)):
+                _GIVEN.update(wanted)
+                return port
     raise ServerError(f"no free port between {PORTS.start} and {PORTS.stop}: something on this machine holds them")
 
 
