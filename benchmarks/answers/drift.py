@@ -179,7 +179,13 @@ def tell(name: str, out: Path) -> None:
     profiles = {found.start: found for found in load_profiles(out)}
     table = {}
     for start, variant in enumerate(VARIANTS[name], 1):
-        if start not in answers:
+        if start not in answers or 1 not in answers:
+            table[variant] = {
+                "args": VARIANTS[name][variant],
+                "problems": ["its server, or the base's, gave no answers"],
+                "drifts": [],
+            }
+            print(f"{variant:50} no answers")
             continue
         problems = [found.problem for found in (answers[start], answers[start + 100]) if found.problem]
         drifts = [] if problems else [asdict(compare_starts(answers[1], answers[start + again])) for again in (0, 100)]
@@ -191,11 +197,11 @@ def tell(name: str, out: Path) -> None:
                 f"agreement {drift['agreement']:.0%}, first {drift['first']}",
             )
         if start in profiles:
-            table[variant] |= rank(profiles[start])
+            table[variant] |= tabulate_profile(profiles[start])
     (out / "table.json").write_text(json.dumps(table, indent=1) + "\n")
 
 
-def rank(profile: Profile) -> dict[str, Any]:
+def tabulate_profile(profile: Profile) -> dict[str, Any]:
     """What a profiled forward step ran longest; printed, too."""
     trace = profile.read()
     ranked = sorted(trace.spent.items(), key=lambda item: -item[1].time_us)[:LONGEST]

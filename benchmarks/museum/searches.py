@@ -135,7 +135,7 @@ def require_proof(name: str, out: Path) -> None:
     """Raise InputError where the exhibit's fault ran in no server: then all commits serve alike, and no answer counts."""
     proof = describe_proof(name, Variant.BROKEN)
     if not any(proof in log.read_text(encoding="utf-8", errors="replace") for log in out.glob("measurements/*/logs/*.log")):
-        raise InputError(f"{name}: no server's log in {out} has {proof!r}; does this release run what is patched?")
+        raise InputError(f"{name}: no server's log in {out} has {proof!r}; remove it, and search on a release that does")
 
 
 def find_out(made: FaultyHistory) -> Path:

@@ -81,7 +81,7 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     for cell in cells:
         if 0 < (counted := len(cell.find_round_levels(SPREAD))) < rounds:
             where = f"{plain(cell.server)} x {plain(cell.load)}"
-            yield f"{where}: {counted} of {rounds} rounds counts; if the matrix was interrupted, continue with --resume"
+            yield f"{where}: {counted} of {rounds} rounds count; if the matrix was interrupted, continue with --resume"
     told = {cell.server: cell.equivalence for cell in cells if cell.equivalence}
     first = cells[0].server if cells else ""
     yield from (f"answers of {plain(server)} held against {plain(first)}: {plain(text)}" for server, text in told.items())
