@@ -146,4 +146,4 @@ def test_remark__a_cell_that_lacks_a_round():
     found = [text for text in remark(cells, 2) if "rounds" in text]
 
     assert found == ["fused x c1: 1 of 2 rounds count; if the matrix was interrupted, continue with --resume"]
-    assert not [text for text in remark(cells, 1) if "rounds counts" in text]
+    assert not [text for text in remark(cells, 1) if "rounds count" in text]
