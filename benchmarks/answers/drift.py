@@ -75,19 +75,13 @@ VARIANTS["scaled"] = {
     "fused sum": ("--enable-fused-moe-sum-all-reduce",),
     "wrong: three experts of four": (OVERRIDE, '{"num_experts_per_tok": 3, "experts_per_token": 3}'),
 }
-VARIANTS["routed"] = {
-    "base": (),
-    "base again": (),
-    "wrong: second layer skipped": (),
-    "wrong: one of each token's four experts left out": (),
-    "wrong: expert weights of three bits": (),
-}
 FAULTS = {
     "wrong: second layer skipped": "skip_gpt_oss_layer",
     "wrong: one of each token's four experts left out": "drop_sorted_expert",
     "wrong: expert weights of three bits": "round_mxfp4",
 }
 """What `tests/faults/plug-in` breaks in a variant's server."""
+VARIANTS["routed"] = {"base": (), "base again": (), **dict.fromkeys(FAULTS, ())}
 PLUG_IN = Path(__file__).parents[2] / "tests" / "faults" / "plug-in"
 ROUTED = "gpt-oss-20b-shape-mxfp4-mixed-c16"
 AT_ONCE = 3
@@ -124,14 +118,15 @@ def build_environment(name: str, variant: str, caches: Path | None) -> dict[str,
 def observe(name: str, out: Path, caches: Path | None) -> None:
     """Start all variants, ask and profile each, and keep what they say."""
     with TemporaryDirectory() as folder:
-        model, args = write_model(name, Path(folder) / "model")
-        launch_all(name, model, args, out, caches)
+        launches = list(build_launches(name, *write_model(name, Path(folder) / "model"), caches).items())
+        for first in range(0, len(launches), AT_ONCE):
+            observe_some(name, dict(launches[first : first + AT_ONCE]), out)
 
 
-def launch_all(name: str, model: Path, args: tuple[str, ...], out: Path, caches: Path | None) -> None:
-    """Observe all variants of a model, some at a time."""
-    launches = [
-        Launch(
+def build_launches(name: str, model: Path, args: tuple[str, ...], caches: Path | None) -> dict[int, Launch]:
+    """What starts each variant's server, by the variant's number."""
+    return {
+        number: Launch(
             engine=ENGINES["sglang-cpu" if name == "cpu" else "sglang"],
             python=sys.executable,
             model=model,
@@ -140,11 +135,8 @@ def launch_all(name: str, model: Path, args: tuple[str, ...], out: Path, caches:
             ready_timeout_s=400.0,
             stop_timeout_s=5.0,
         )
-        for variant, own in VARIANTS[name].items()
-    ]
-    for first in range(0, len(launches), AT_ONCE):
-        numbers = range(first + 1, min(first + AT_ONCE, len(launches)) + 1)
-        observe_some(name, {number: launches[number - 1] for number in numbers}, out)
+        for number, (variant, own) in enumerate(VARIANTS[name].items(), 1)
+    }
 
 
 def observe_some(name: str, launches: dict[int, Launch], out: Path) -> None:
@@ -179,16 +171,12 @@ def tell(name: str, out: Path) -> None:
     profiles = {found.start: found for found in load_profiles(out)}
     table = {}
     for start, variant in enumerate(VARIANTS[name], 1):
-        if start not in answers or 1 not in answers:
-            table[variant] = {
-                "args": VARIANTS[name][variant],
-                "problems": ["its server, or the base's, gave no answers"],
-                "drifts": [],
-            }
-            print(f"{variant:50} no answers")
-            continue
-        problems = [found.problem for found in (answers[start], answers[start + 100]) if found.problem]
-        drifts = [] if problems else [asdict(compare_starts(answers[1], answers[start + again])) for again in (0, 100)]
+        asked = (start, start + 100)
+        if answers.keys() >= {1, *asked}:
+            problems = [found.problem for number in asked if (found := answers[number]).problem]
+        else:
+            problems = ["its server, or the base's, did not answer twice"]
+        drifts = [] if problems else [asdict(compare_starts(answers[1], answers[number])) for number in asked]
         table[variant] = {"args": VARIANTS[name][variant], "problems": problems, "drifts": drifts}
         print(f"{variant:50}", *problems)
         for drift in drifts:
