@@ -232,7 +232,7 @@ def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, 
         "outcome": outcome.value,
         "blocks": found.blocks if outcome is not Outcome.INVALID else 0,
         "stored_blocks": baseline.blocks if baseline else 0,
-        "minutes": found.took_s / 60,
+        "minutes": found.machine_s / 60,
     }
 
 

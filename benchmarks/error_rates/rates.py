@@ -29,7 +29,7 @@ def tally(found: Sequence[Replayed], disjoint: Sequence[Replayed], blocks: int, 
     metrics = sorted({name for one in found for name in one.alone})
     subsets = np.array([[index for index, _ in one.pick] for one in found])
     fails = np.array([is_regression(one) for one in found], dtype=float)
-    minutes = [(whole_s if whole_s is not None and is_inconclusive(one) else one.took_s) / 60 for one in found]
+    minutes = [(whole_s if whole_s is not None and is_inconclusive(one) else one.machine_s) / 60 for one in found]
     return {
         "replays": len(found),
         "disjoint": len(disjoint),

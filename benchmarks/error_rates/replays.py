@@ -211,7 +211,7 @@ class Replayed:
     pick: Pick
     outcome: Outcome
     blocks: int
-    took_s: float
+    machine_s: float
     alone: dict[str, Outcome]
 
 
@@ -227,7 +227,7 @@ def replay(composer: Composer, pick: Pick, baseline: Baseline | None) -> Replaye
         pick=pick,
         outcome=verdict.outcome,
         blocks=used,
-        took_s=sum(case.blocks[index].machine_s for index, _ in pick[:used]),
+        machine_s=sum(case.blocks[index].machine_s for index, _ in pick[:used]),
         alone={} if verdict.outcome is Outcome.INVALID else judge_alone(session, policy),
     )
 

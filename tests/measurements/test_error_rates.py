@@ -372,7 +372,7 @@ def test_resample_blocks__one_set_of_blocks_does_not_vary():
 
 def make_replayed(outcome, *indices):
     pick = tuple((index, False) for index in indices)
-    return Replayed(pick=pick, outcome=outcome, blocks=len(indices), took_s=60.0, alone={})
+    return Replayed(pick=pick, outcome=outcome, blocks=len(indices), machine_s=60.0, alone={})
 
 
 def test_rate_with_bounds__counts_disjoint_verdicts_apart():
