@@ -323,7 +323,7 @@ def test_replay__is_the_verdict_of_the_session(cases):
 
     assert (found.outcome, found.blocks) == (Outcome.REGRESSION, 2)
     assert found.alone["median_itl_ms"] is Outcome.REGRESSION
-    assert found.took_s == pytest.approx(sum(block.took_s for block in cases[1].blocks[:2]))
+    assert found.machine_s == pytest.approx(sum(block.machine_s for block in cases[1].blocks[:2]))
 
 
 def test_walk__no_block_serves_twice(cases):
