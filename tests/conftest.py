@@ -12,11 +12,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from coverage import Coverage
 from hypothesis import Phase, settings
 
 from tests.fakes.github.github_server import run_fake_github
-from tests.tiers import ALL, FOLDERS, QUICK, REST, UNTRACED, find_marks, has_rest, is_quick
+from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, has_rest, is_quick
 
 MAX_NAME = 120
 
@@ -75,20 +74,6 @@ def pytest_configure():
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=[QUICK, REST, ALL], default=ALL, help="those of `make test`, the rest, or all")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in another order")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item):
-    """Coverage does not watch what `tests/tiers.py` spares it, nor tests that draw their examples."""
-    is_watched = UNTRACED.isdisjoint(item.path.parts) and not item.get_closest_marker("hypothesis")
-    tracer = None if is_watched else Coverage.current()
-    if tracer is None:
-        return (yield)
-    tracer.stop()
-    try:
-        return (yield)
-    finally:
-        tracer.start()
 
 
 @pytest.hookimpl(wrapper=True)

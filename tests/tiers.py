@@ -36,13 +36,6 @@ FILES = {
 }
 """The mark of each file whose tests all need the same."""
 
-UNTRACED = frozenset({"documents", "faults", "fuzz", "measurements", "workflows", "test_comment.py"})
-"""Folders and files whose tests coverage does not watch, as it watches no test that draws its examples.
-
-They replay recorded sessions, run the rim for real or repeat the same lines for minutes. Watched, they take two or three times
-as long, and reach a thousandth of all lines that other tests do not.
-"""
-
 SESSION_FILES = frozenset(
     f"test_{name}.py"
     for name in (
