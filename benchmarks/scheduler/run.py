@@ -30,7 +30,7 @@ from typing import Any
 
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.values import Kind
-from perfgate.scheduler.ask import WindowLine, count_instructions, drive, find_valgrind, gather, prepare
+from perfgate.scheduler.ask import count_instructions, drive, find_valgrind, gather, prepare
 from perfgate.scheduler.judge import RULES, compare_work, subtract
 from perfgate.scheduler.report import describe_gap
 from perfgate.scheduler.values import CostComparison, HostWork
@@ -115,9 +115,9 @@ def run_seed(name: str, kind: str) -> dict[str, Any]:
         (folder / "tree").mkdir()
         source = find_source(str(plant(SEEDS[name], folder / "tree")), sys.executable, option="seed")
         if kind == "instructions":
-            lines: Sequence[WindowLine] = count_instructions(source, folder, find_valgrind())
+            (lines,) = count_instructions([source], folder, find_valgrind())
         else:
-            lines = drive(source, folder, ("cpu", "events")).readings
+            lines = drive([source], folder, ("cpu", "events"))[0].readings
     now = os.times()
     windows = {key: runs[0] for key, runs in gather(source, "", [lines]).runs.items()}
     return {

@@ -8,10 +8,13 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -50,9 +53,14 @@ _SETTINGS = {
     "PATH": "/usr/bin:/bin",  # the engine asks lscpu
 }
 _CALLGRIND = ("--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no", "--quiet")
+# What follows `out`: the process, one for each arm, and the number of its file.
+_DUMP_FILE = re.compile(r"out\.(?P<process>\d+)\.(?P<number>\d+)")
 _DUMP = re.compile(
-    r"(?ms)^desc: Trigger: Client Request: (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$"
+    r"(?ms)^desc: Trigger: Client Request: (?P<arm>\d+) (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$"
 )
+
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +81,13 @@ class DriveAnswer:
     error: str = field(default="")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveAnswers:
+    """What the arms of one Python answer, in the order in which they were asked."""
+
+    arms: tuple[DriveAnswer, ...]
+
+
 def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     """What the host parts of both arms cost for the same load.
 
@@ -82,11 +97,16 @@ def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     sources = (base, candidate)
     with tempfile.TemporaryDirectory(prefix="perfgate-scheduler-") as made, ThreadPoolExecutor(len(sources)) as pool:
         folder = prepare(Path(made))
-        runs = [drive_both(sources, folder, pool)]
+
+        def drive_all() -> list[DriveAnswer]:
+            """CPU time and events of each arm."""
+            return _flatten(pool.map(lambda group: drive(group, folder, ("cpu", "events")), group_arms(sources)))
+
+        runs = [drive_all()]
         if count_events(runs[0][0]) != count_events(runs[0][1]):
             # A difference is one of the arms only where each repeats itself.
-            runs.append(drive_both(sources, folder, pool))
-        counted = list(pool.map(lambda source: count_instructions(source, folder, valgrind), sources))
+            runs.append(drive_all())
+        counted = _flatten(pool.map(lambda group: count_instructions(group, folder, valgrind), group_arms(sources)))
     first, second = (
         gather(source, runs[0][number].sglang, [counted[number]], [run[number].readings for run in runs])
         for number, source in enumerate(sources)
@@ -94,9 +114,13 @@ def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     return first, second
 
 
-def drive_both(sources: Sequence[Source], folder: Path, pool: ThreadPoolExecutor) -> list[DriveAnswer]:
-    """CPU time and events of each arm, by a run of each at the same time. Raise EngineError as `drive` does."""
-    return list(pool.map(lambda source: drive(source, folder, ("cpu", "events")), sources))
+def group_arms(sources: Sequence[Source]) -> list[list[Source]]:
+    """Arms side by side that one Python serves: its packages are imported once for all of a group."""
+    return [list(group) for _, group in groupby(sources, key=lambda source: source.python)]
+
+
+def _flatten(groups: Iterable[Iterable[Answer]]) -> list[Answer]:
+    return list(chain.from_iterable(groups))
 
 
 def count_events(answer: DriveAnswer) -> list[tuple[str, str, dict[str, float]]]:
@@ -126,57 +150,68 @@ def find_valgrind() -> str:
     return found
 
 
-def count_instructions(source: Source, folder: Path, valgrind: str) -> list[WindowLine]:
-    """Instructions of one arm's windows, by a run under callgrind in a prepared folder. Raise EngineError as `drive` does."""
+def count_instructions(sources: Sequence[Source], folder: Path, valgrind: str) -> list[list[WindowLine]]:
+    """Instructions of each arm's windows, by a run under callgrind in a prepared folder. Raise EngineError as `drive` does."""
     with tempfile.TemporaryDirectory(dir=folder) as made:
-        drive(source, folder, ("instructions",), before=(valgrind, *_CALLGRIND, f"--callgrind-out-file={made}/out"))
-        return read_dumps(Path(made))
+        drive(sources, folder, ("instructions",), before=(valgrind, *_CALLGRIND, f"--callgrind-out-file={made}/out.%p"))
+        found = read_dumps(Path(made))
+    return [found[arm] for arm in range(len(sources))]
 
 
-def read_dumps(folder: Path) -> list[WindowLine]:
-    """The windows in callgrind's files, in the order in which they were written. Raise EngineError where one cannot be read."""
-    windows = []
-    for number in range(1, sum(1 for _ in folder.glob("out.*")) + 1):
-        file = folder / f"out.{number}"
-        found = _DUMP.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
-        if found is None:
-            raise EngineError(f"callgrind, window {number}: its file has no label or no total; is this valgrind 3.15 or newer?")
-        instructions = int(found["total"]) / int(found["count"])
-        windows.append(WindowLine(part=found["part"], unit=found["unit"], values={"instructions": instructions}))
+def read_dumps(folder: Path) -> dict[int, list[WindowLine]]:
+    """The windows in callgrind's files by arm, in the order in which they were written.
+
+    Raise EngineError where one cannot be read.
+    """
+    names = (_DUMP_FILE.fullmatch(file.name) for file in folder.iterdir())
+    places = sorted((int(name["process"]), int(name["number"]), name.string) for name in names if name)
+    windows: dict[int, list[WindowLine]] = defaultdict(list)
+    for process, numbered in groupby(places, key=itemgetter(0)):
+        for expected, (_, number, name) in enumerate(numbered, start=1):
+            text = (folder / name).read_text(encoding="utf-8", errors="replace") if number == expected else ""
+            found = _DUMP.search(text)
+            if found is None:
+                what = f"callgrind, process {process}, window {expected}"
+                raise EngineError(f"{what}: its file has no label or no total; is this valgrind 3.15 or newer?")
+            instructions = int(found["total"]) / int(found["count"])
+            line = WindowLine(part=found["part"], unit=found["unit"], values={"instructions": instructions})
+            windows[int(found["arm"])].append(line)
     return windows
 
 
 def drive(
-    source: Source,
+    sources: Sequence[Source],
     folder: Path,
     meters: Sequence[str],
     *,
     before: Sequence[str] = (),
     load: Mapping[str, int] = LOAD,
-) -> DriveAnswer:
-    """Drive an arm once, in a prepared folder; `before` are words that its command line begins with.
+) -> list[DriveAnswer]:
+    """Drive arms of one Python at the same time, in a prepared folder; `before` are words that its command line begins with.
 
-    Raise EngineError, with what the engine said, where it cannot be driven.
+    Raise EngineError, with what the engine said, where one cannot be driven.
     """
-    places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
-    # Its one rank binds a port; the one that SGLang would take itself may be gone again by then.
-    args = [*ARGS, "--nccl-port", str(find_free_port())]
-    request = {**places, "model_file": MODEL_FILE, "args": args, "meters": meters, "load": load}
     home = folder / "home"
+    arms = [
+        # Its one rank binds a port; the one that SGLang would take itself may be gone again by then.
+        {"args": [*ARGS, "--nccl-port", str(find_free_port())], "folder": str(source.folder or "")}
+        for source in sources
+    ]
+    places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
+    request = {**places, "model_file": MODEL_FILE, "arms": arms, "meters": meters, "load": load}
     settings = {**_SETTINGS, "HOME": str(home), "CUDA_HOME": str(home)}
-    if source.folder is not None:
-        settings["PYTHONPATH"] = str(source.folder)
     clean = ["/usr/bin/env", "-i", f"--chdir={home}", *(f"{name}={value}" for name, value in settings.items())]
-    python = shutil.which(source.python) or source.python
-    name = f"{source.name}, driven without a forward pass"
+    python = shutil.which(sources[0].python) or sources[0].python
+    name = f"{' and '.join(source.name for source in sources)}, driven without a forward pass"
     done = _PYTHON.call([*clean, *before, python, "-c", _PROGRAM], name=name, content=json.dumps(request).encode())
     try:
-        told = adapt(DriveAnswer).validate_json(done.text)
+        told = adapt(DriveAnswers).validate_json(done.text).arms
     except ValidationError:
         raise EngineError(f"{name}: its answer cannot be read ({done.last}); is it SGLang?") from None
-    if told.error:
-        raise EngineError(f"{name}: {told.error[:300]}")
-    return told
+    for source, one in zip(sources, told, strict=True):
+        if one.error:
+            raise EngineError(f"{source.name}, driven without a forward pass: {one.error[:300]}")
+    return list(told)
 
 
 def gather(source: Source, version: str, *kinds: Sequence[Sequence[WindowLine]]) -> HostWork:

@@ -2,8 +2,6 @@
 
 import sys
 
-import pytest
-
 from benchmarks.museum.exhibits import load_exhibit
 from benchmarks.museum.host import write_arm
 from benchmarks.scheduler.run import SEEDS, find_engine, plant
@@ -13,24 +11,18 @@ from perfgate.scheduler.ask import drive, gather, prepare
 LOAD = {"batch": 4, "steps": 8, "windows": 1, "requests": 6, "output": 4, "words": 12}
 
 
-@pytest.fixture
-def measure(tmp_path):
-    def measure_one(given):
-        source = find_source(str(given), sys.executable, option="--base")
-        told = drive(source, folder, ("cpu", "events"), load=LOAD)
-        return gather(source, told.sglang, [told.readings])
-
-    folder = prepare(tmp_path)
-    return measure_one
+def measure(folder, *arms):
+    sources = [find_source(str(arm), sys.executable, option="--base") for arm in arms]
+    told = drive(sources, prepare(folder), ("cpu", "events"), load=LOAD)
+    return [gather(source, one.sglang, [one.readings]) for source, one in zip(sources, told, strict=True)]
 
 
-def test_drive__the_engine_serves_all_requests_and_one_more_wait_a_step_is_counted(measure, tmp_path):
+def test_drive__the_engine_serves_all_requests_and_one_more_wait_a_step_is_counted(tmp_path):
     (tmp_path / "seeded").mkdir()
     exhibit = load_exhibit("token-counts")
     patched = write_arm(tmp_path / "patched", find_engine(), exhibit, exhibit.exhibit.reenactment.broken)
 
-    base, seeded = measure(sys.executable), measure(plant(SEEDS["sync"], tmp_path / "seeded"))
-    plugged_in = measure(patched)
+    base, seeded, plugged_in = measure(tmp_path, sys.executable, plant(SEEDS["sync"], tmp_path / "seeded"), patched)
 
     key = "scheduler.decode_step.host_reads"
     assert seeded.find_value(key) == base.find_value(key) + 1

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +15,9 @@ from perfgate.serving.engine.server import PORTS
 HEAD = "# callgrind format\nversion: 1\nevents: Ir\n"
 
 
-def write_dump(folder, number, label="scheduler decode_step 40", total="89328658"):
+def write_dump(folder, number, label="0 scheduler decode_step 40", total="89328658", process=71):
     text = f"{HEAD}desc: Trigger: Client Request: {label}\n\nfn=(1) step\n1 5\n\ntotals: {total}\n"
-    (folder / f"out.{number}").write_text(text)
+    (folder / f"out.{process}.{number}").write_text(text)
 
 
 def make_source(folder, network=""):
@@ -35,25 +36,29 @@ def prepare(folder):
     return folder
 
 
-def test_read_dumps__instructions_a_unit_in_the_order_of_the_files(tmp_path):
+def test_read_dumps__instructions_a_unit_by_arm_in_the_order_of_the_files(tmp_path):
+    (tmp_path / "out.70").write_text(f"{HEAD}totals: 5\n")  # what callgrind writes when a process ends
     for number in range(1, 11):
         write_dump(tmp_path, number, total=f"{40 * number}")
-    write_dump(tmp_path, 11, label="tokenizer_manager request 48", total="91519488")
+    write_dump(tmp_path, 11, label="0 tokenizer_manager request 48", total="91519488")
+    write_dump(tmp_path, 1, label="1 detokenizer decode_step 40", total="120", process=8)
 
-    *steps, request = ask.read_dumps(tmp_path)
+    *steps, request = ask.read_dumps(tmp_path)[0]
+    (other,) = ask.read_dumps(tmp_path)[1]
 
     assert [line.values["instructions"] for line in steps] == list(range(1, 11))
     assert (request.part, request.unit, request.values) == ("tokenizer_manager", "request", {"instructions": 1906656.0})
+    assert (other.part, other.values) == ("detokenizer", {"instructions": 3.0})
 
 
 @pytest.mark.parametrize(
-    "content", ["", HEAD, f"{HEAD}totals: 5\n", f"{HEAD}desc: Trigger: Client Request: scheduler decode_step 40\n"]
+    "content", ["", HEAD, f"{HEAD}totals: 5\n", f"{HEAD}desc: Trigger: Client Request: 0 scheduler decode_step 40\n"]
 )
 def test_read_dumps__a_file_without_label_or_total(tmp_path, content):
     write_dump(tmp_path, 1)
-    (tmp_path / "out.2").write_text(content)
+    (tmp_path / "out.71.2").write_text(content)
 
-    with pytest.raises(EngineError, match="window 2"):
+    with pytest.raises(EngineError, match="process 71, window 2"):
         ask.read_dumps(tmp_path)
 
 
@@ -61,7 +66,7 @@ def test_read_dumps__a_file_that_is_missing_between_others(tmp_path):
     write_dump(tmp_path, 1)
     write_dump(tmp_path, 3)
 
-    with pytest.raises(EngineError, match="window 2"):
+    with pytest.raises(EngineError, match="process 71, window 2"):
         ask.read_dumps(tmp_path)
 
 
@@ -69,14 +74,14 @@ def test_drive__a_tree_that_lacks_the_place_of_the_channels(tmp_path):
     source = make_source(tmp_path / "tree")
 
     with pytest.raises(EngineError, match=r"tree, driven .*: LookupError: sglang\.srt\.utils\.network has no get_zmq_socket"):
-        ask.drive(source, prepare(tmp_path), ("cpu",))
+        ask.drive([source], prepare(tmp_path), ("cpu",))
 
 
 def test_drive__a_python_that_dies_without_an_answer(tmp_path):
     source = make_source(tmp_path / "tree", network="import os\nos._exit(0)\n")
 
-    with pytest.raises(EngineError, match="its answer cannot be read"):
-        ask.drive(source, prepare(tmp_path), ("cpu",))
+    with pytest.raises(EngineError, match=r"tree, driven .*: its process died"):
+        ask.drive([source], prepare(tmp_path), ("cpu",))
 
 
 class Listener:
@@ -90,16 +95,43 @@ class Listener:
         raise EngineError(name)
 
 
-def test_drive__each_run_has_a_port_for_its_rank_from_which_no_connection_is_served(tmp_path, monkeypatch):
+def test_drive__one_arm_of_two_that_dies(tmp_path):
+    """The other one's answer does not stand for both."""
+    sound = make_source(tmp_path / "tree")
+    dead = replace(make_source(tmp_path / "dead", network="import os\nos._exit(0)\n"), name="dead")
+
+    with pytest.raises(EngineError, match=r"^dead, driven .*: its process died"):
+        ask.drive([dead, sound], prepare(tmp_path), ("cpu",))
+
+
+def test_drive__a_python_that_is_none(tmp_path):
+    source = replace(make_source(tmp_path / "tree"), python="true")
+
+    with pytest.raises(EngineError, match="its answer cannot be read"):
+        ask.drive([source], prepare(tmp_path), ("cpu",))
+
+
+@pytest.mark.parametrize(("pythons", "sizes"), [("aa", [2]), ("ab", [1, 1])])
+def test_group_arms__those_of_one_python_share_a_process(pythons, sizes):
+    sources = [Source(name=str(number), python=python) for number, python in enumerate(pythons)]
+
+    groups = ask.group_arms(sources)
+
+    assert [len(group) for group in groups] == sizes
+    assert [source for group in groups for source in group] == sources
+
+
+def test_drive__each_arm_and_run_has_a_port_for_its_rank_from_which_no_connection_is_served(tmp_path, monkeypatch):
     listener = Listener()
     monkeypatch.setattr(ask, "_PYTHON", listener)
     source, folder = make_source(tmp_path / "tree"), prepare(tmp_path)
     for _ in range(2):
         with pytest.raises(EngineError):
-            ask.drive(source, folder, ("cpu",))
+            ask.drive([source, source], folder, ("cpu",))
 
-    ports = [int(request["args"][request["args"].index("--nccl-port") + 1]) for request in listener.asked]
-    assert len(set(ports)) == 2
+    arms = [arm["args"] for request in listener.asked for arm in request["arms"]]
+    ports = [int(args[args.index("--nccl-port") + 1]) for args in arms]
+    assert len(set(ports)) == 4
     assert all(port in PORTS for port in ports)
 
 
@@ -134,13 +166,14 @@ def test_gather__runs_by_key_each_with_its_windows_in_order():
 def test_measure_arms__counts_that_differ_are_taken_twice(head, told, monkeypatch):
     copies = {"base": [2.0] * len(told), "head": head}
 
-    def drive(source, _folder, _meters):
-        values = {"copies": copies[source.name].pop(0), "cpu_us": time.monotonic()}
-        return ask.DriveAnswer(sglang="0.5.23", readings=(ask.WindowLine(part="scheduler", unit="request", values=values),))
+    def drive(sources, _folder, _meters):
+        values = [{"copies": copies[source.name].pop(0), "cpu_us": time.monotonic()} for source in sources]
+        lines = [ask.WindowLine(part="scheduler", unit="request", values=one) for one in values]
+        return [ask.DriveAnswer(sglang="0.5.23", readings=(line,)) for line in lines]
 
     monkeypatch.setattr(ask, "drive", drive)
     monkeypatch.setattr(ask, "find_valgrind", lambda: "valgrind")
-    monkeypatch.setattr(ask, "count_instructions", lambda *_: [])
+    monkeypatch.setattr(ask, "count_instructions", lambda sources, *_: [[] for _ in sources])
 
     works = ask.measure_arms(*(Source(name=name, python=sys.executable) for name in copies))
 

@@ -1,10 +1,13 @@
 """Answers one request: builds the engine's host parts, drives them step by step, and says what each part did a unit.
 
 Standard input has one JSON object: the `model`'s folder, the `model_file` of the engine that serves it, a folder `stand_ins` of
-packages for CPUs that an environment may lack, further words `args` of the server's command line, `meters` (`cpu` and `events`,
-or `instructions`), and the `load`: `batch` sequences that decode together for `steps` steps a window, `requests` in closed loop
-over as many clients with `output` tokens each, prompts of `words` words, each third one with a common beginning; `windows` of
-each kind. The answer is one JSON object; instructions lie in callgrind's files.
+packages for CPUs that an environment may lack, `arms`, `meters` (`cpu` and `events`, or `instructions`), and the `load`. An arm
+has a `folder` that its engine lies in, empty where the environment has it, and further words `args` of its command line. A load
+is `batch` sequences that decode together for `steps` steps a window, then `requests` in closed loop over as many clients with
+`output` tokens each, prompts of `words` words, each third one with a common beginning; `windows` of each kind.
+
+The answer is one JSON object; instructions lie in callgrind's files. Packages that engines stand on are imported once, and each
+arm is driven in a process forked of this one.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -31,6 +34,12 @@ STEP_S = 0.01
 """What the frozen clock advances a step."""
 
 WARM_STEPS = 24
+STANDS_ON = (
+    *("torch", "torch._dynamo", "torch.distributed.tensor", "transformers.models.llama.modeling_llama", "triton"),
+    *("openai", "fastapi", "aiohttp", "xgrammar", "torchvision"),
+)
+"""What engines import of other packages, the slow part of a start; one that is not here is left to the engine."""
+
 _SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstv" for vowel in "aeiou"]
 
 
@@ -249,48 +258,63 @@ def read_version() -> str:
         return "a tree"
 
 
-@contextmanager
-def pause_collection() -> Iterator[None]:
-    """Collect no garbage while all is imported: there is none, and looking for it took a tenth of the time.
-
-    What imports leave is no garbage of a step, so that it is set aside at the end.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.collect()
-        gc.freeze()
-
-
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Serve one request."""
-    sys.path.append(request["stand_ins"])
+def answer(request: dict[str, Any], number: int, clock: seam.StepClock) -> dict[str, Any]:
+    """Drive one of the arms."""
+    arm, channels = request["arms"][number], seam.Channels()
+    if arm["folder"]:
+        sys.path.insert(1, arm["folder"])  # where PYTHONPATH would put it
     seam.skip_models(request["model_file"])
-    clock, channels = seam.StepClock(), seam.Channels()
-    clock.install()
     channels.install()
     events = meters.EventMeter()
-    with pause_collection():
-        parts = build(request, clock, channels)
-    using: dict[str, Any] = {"cpu": meters.TimeMeter, "events": lambda: events, "instructions": meters.InstructionMeter}
+    parts = build({**request, **arm}, clock, channels)
+    using: dict[str, Any] = {
+        "cpu": meters.TimeMeter,
+        "events": lambda: events,
+        "instructions": lambda: meters.InstructionMeter(number),
+    }
     clock.freeze()
+    # What imports leave is no garbage of a step, so that all of it is set aside, unlooked at.
+    gc.freeze()
+    gc.enable()
     poll = parts.scheduler.ipc_channels.recv_from_tokenizer
     driver = PartsDriver(parts, request["load"], [using[name]() for name in request["meters"]], poll)
     driver.run()
     return {"sglang": read_version(), "readings": driver.found}
 
 
+def answer_apart(request: dict[str, Any], number: int, clock: seam.StepClock) -> tuple[int, int]:
+    """Drive one of the arms in a process of its own, forked of this one: its id, and where its answer can be read."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process != 0:
+        os.close(writer)
+        return process, reader
+    try:
+        told = answer(request, number, clock)
+    except Exception as error:  # noqa: BLE001 - foreign code: said in one line
+        traceback.print_exc()
+        told = {"error": f"{type(error).__name__}: {error}"}
+    with os.fdopen(writer, "w", encoding="utf-8") as output:
+        json.dump(told, output)
+    # Threads of the engine would keep the process, and its exit hooks wait for them.
+    os._exit(0)
+
+
 def main() -> int:
     """Answer on standard output; what the engine prints goes to standard error."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    try:
-        told = answer(json.load(sys.stdin))
-    except Exception as error:  # noqa: BLE001 - foreign code: said in one line
-        traceback.print_exc()
-        told = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(told), file=output, flush=True)
-    # Threads of the engine would keep the process, and its exit hooks wait for them.
+    request, clock = json.load(sys.stdin), seam.StepClock()
+    sys.path.append(request["stand_ins"])
+    clock.install()
+    gc.disable()  # until an arm is built: there is no garbage, and looking for it took a tenth of the time
+    for name in STANDS_ON:
+        with suppress(ImportError):
+            import_module(name)
+    told = []
+    for process, reader in [answer_apart(request, number, clock) for number in range(len(request["arms"]))]:
+        with os.fdopen(reader, encoding="utf-8") as given:
+            told.append(json.loads(given.read() or '{"error": "its process died"}'))
+        os.waitpid(process, 0)  # callgrind's last file is written when it ends
+    print(json.dumps({"arms": told}), file=output, flush=True)
     os._exit(0)

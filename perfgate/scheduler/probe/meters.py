@@ -62,12 +62,13 @@ class Meter(Protocol):
 
 
 class InstructionMeter:
-    """Tells callgrind, under which this process runs, when to collect; each close writes a file with the label in it.
+    """Tells callgrind, under which this process runs, when to collect; each close writes a file with arm and label in it.
 
     Only the calling thread collects. Raise OSError where there is no valgrind around this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arm: int) -> None:
+        self._arm = arm
         self._memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self._memory.write(_CODE)
         place = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
@@ -88,7 +89,7 @@ class InstructionMeter:
 
     def close(self, label: str, units: int) -> dict[str, float]:
         """Write what was collected."""
-        text = ctypes.create_string_buffer(f"{label} {units}".encode())
+        text = ctypes.create_string_buffer(f"{self._arm} {label} {units}".encode())
         self._ask(_DUMP_AT, ctypes.addressof(text))
         self._ask(_ZERO)
         return {}
