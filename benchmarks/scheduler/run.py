@@ -117,7 +117,7 @@ def run_seed(name: str, kind: str) -> dict[str, Any]:
         if kind == "instructions":
             (lines,) = count_instructions([source], folder, find_valgrind())
         else:
-            lines = drive([source], folder, ("cpu", "events"))[0].readings
+            lines = list(drive([source], folder, ("cpu", "events"))[0].readings)
     now = os.times()
     windows = {key: runs[0] for key, runs in gather(source, "", [lines]).runs.items()}
     return {

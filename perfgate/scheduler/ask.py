@@ -1,20 +1,17 @@
-"""Let arms drive their host parts, both at the same time: for CPU time and events, and under callgrind."""
+"""Let arms drive their host parts, all at the same time: for CPU time and events, and under callgrind."""
 
 from __future__ import annotations
 
 import json
 import platform
-import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -52,15 +49,7 @@ _SETTINGS = {
     "PYTHONHASHSEED": "0",
     "PATH": "/usr/bin:/bin",  # the engine asks lscpu
 }
-_CALLGRIND = ("--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no", "--quiet")
-# What follows `out`: the process, one for each arm, and the number of its file.
-_DUMP_FILE = re.compile(r"out\.(?P<process>\d+)\.(?P<number>\d+)")
-_DUMP = re.compile(
-    r"(?ms)^desc: Trigger: Client Request: (?P<arm>\d+) (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$"
-)
-
-
-Answer = TypeVar("Answer")
+_CALLGRIND = ("--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--quiet", "--callgrind-out-file=/dev/null")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +84,16 @@ def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     """
     valgrind = find_valgrind()
     sources = (base, candidate)
-    with tempfile.TemporaryDirectory(prefix="perfgate-scheduler-") as made, ThreadPoolExecutor(len(sources)) as pool:
+    groups = group_arms(sources)
+    with tempfile.TemporaryDirectory(prefix="perfgate-scheduler-") as made, ThreadPoolExecutor(2 * len(groups)) as pool:
         folder = prepare(Path(made))
-
-        def drive_all() -> list[DriveAnswer]:
-            """CPU time and events of each arm."""
-            return _flatten(pool.map(lambda group: drive(group, folder, ("cpu", "events")), group_arms(sources)))
-
-        runs = [drive_all()]
+        # What a group stands on is imported by one process, so that a second core is free meanwhile.
+        counting = [pool.submit(count_instructions, group, folder, valgrind) for group in groups]
+        runs = [_drive_all(groups, folder, pool)]
         if count_events(runs[0][0]) != count_events(runs[0][1]):
             # A difference is one of the arms only where each repeats itself.
-            runs.append(drive_all())
-        counted = _flatten(pool.map(lambda group: count_instructions(group, folder, valgrind), group_arms(sources)))
+            runs.append(_drive_all(groups, folder, pool))
+        counted = list(chain.from_iterable(one.result() for one in counting))
     first, second = (
         gather(source, runs[0][number].sglang, [counted[number]], [run[number].readings for run in runs])
         for number, source in enumerate(sources)
@@ -114,13 +101,14 @@ def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     return first, second
 
 
+def _drive_all(groups: Sequence[Sequence[Source]], folder: Path, pool: ThreadPoolExecutor) -> list[DriveAnswer]:
+    """CPU time and events of each arm. Raise EngineError as `drive` does."""
+    return list(chain.from_iterable(pool.map(lambda group: drive(group, folder, ("cpu", "events")), groups)))
+
+
 def group_arms(sources: Sequence[Source]) -> list[list[Source]]:
     """Arms side by side that one Python serves: its packages are imported once for all of a group."""
     return [list(group) for _, group in groupby(sources, key=lambda source: source.python)]
-
-
-def _flatten(groups: Iterable[Iterable[Answer]]) -> list[Answer]:
-    return list(chain.from_iterable(groups))
 
 
 def count_events(answer: DriveAnswer) -> list[tuple[str, str, dict[str, float]]]:
@@ -152,31 +140,8 @@ def find_valgrind() -> str:
 
 def count_instructions(sources: Sequence[Source], folder: Path, valgrind: str) -> list[list[WindowLine]]:
     """Instructions of each arm's windows, by a run under callgrind in a prepared folder. Raise EngineError as `drive` does."""
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        drive(sources, folder, ("instructions",), before=(valgrind, *_CALLGRIND, f"--callgrind-out-file={made}/out.%p"))
-        found = read_dumps(Path(made))
-    return [found[arm] for arm in range(len(sources))]
-
-
-def read_dumps(folder: Path) -> dict[int, list[WindowLine]]:
-    """The windows in callgrind's files by arm, in the order in which they were written.
-
-    Raise EngineError where one cannot be read.
-    """
-    names = (_DUMP_FILE.fullmatch(file.name) for file in folder.iterdir())
-    places = sorted((int(name["process"]), int(name["number"]), name.string) for name in names if name)
-    windows: dict[int, list[WindowLine]] = defaultdict(list)
-    for process, numbered in groupby(places, key=itemgetter(0)):
-        for expected, (_, number, name) in enumerate(numbered, start=1):
-            text = (folder / name).read_text(encoding="utf-8", errors="replace") if number == expected else ""
-            found = _DUMP.search(text)
-            if found is None:
-                what = f"callgrind, process {process}, window {expected}"
-                raise EngineError(f"{what}: its file has no label or no total; is this valgrind 3.15 or newer?")
-            instructions = int(found["total"]) / int(found["count"])
-            line = WindowLine(part=found["part"], unit=found["unit"], values={"instructions": instructions})
-            windows[int(found["arm"])].append(line)
-    return windows
+    told = drive(sources, folder, ("instructions",), valgrind=valgrind)
+    return [[line for line in one.readings if "instructions" in line.values] for one in told]
 
 
 def drive(
@@ -184,21 +149,24 @@ def drive(
     folder: Path,
     meters: Sequence[str],
     *,
-    before: Sequence[str] = (),
+    valgrind: str = "",
     load: Mapping[str, int] = LOAD,
 ) -> list[DriveAnswer]:
-    """Drive arms of one Python at the same time, in a prepared folder; `before` are words that its command line begins with.
+    """Drive arms of one Python at the same time, in a prepared folder; under callgrind where `valgrind` is given.
 
     Raise EngineError, with what the engine said, where one cannot be driven.
     """
     home = folder / "home"
+    # The one rank of each binds a port; the one that SGLang would take itself may be gone again by then.
+    ports = [str(find_free_port()) for _ in sources]
     arms = [
-        # Its one rank binds a port; the one that SGLang would take itself may be gone again by then.
-        {"args": [*ARGS, "--nccl-port", str(find_free_port())], "folder": str(source.folder or "")}
-        for source in sources
+        {"args": [*ARGS, "--nccl-port", port], "folder": str(source.folder or "")}
+        for source, port in zip(sources, ports, strict=True)
     ]
+    log = str(folder / f"callgrind-{ports[0]}.log")
+    before = (valgrind, *_CALLGRIND, f"--log-file={log}") if valgrind else ()
     places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
-    request = {**places, "model_file": MODEL_FILE, "arms": arms, "meters": meters, "load": load}
+    request = {**places, "model_file": MODEL_FILE, "arms": arms, "meters": meters, "log": log, "load": load}
     settings = {**_SETTINGS, "HOME": str(home), "CUDA_HOME": str(home)}
     clean = ["/usr/bin/env", "-i", f"--chdir={home}", *(f"{name}={value}" for name, value in settings.items())]
     python = shutil.which(sources[0].python) or sources[0].python

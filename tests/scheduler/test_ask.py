@@ -12,13 +12,6 @@ from perfgate.resolution.arms import Source
 from perfgate.scheduler import ask
 from perfgate.serving.engine.server import PORTS
 
-HEAD = "# callgrind format\nversion: 1\nevents: Ir\n"
-
-
-def write_dump(folder, number, label="0 scheduler decode_step 40", total="89328658", process=71):
-    text = f"{HEAD}desc: Trigger: Client Request: {label}\n\nfn=(1) step\n1 5\n\ntotals: {total}\n"
-    (folder / f"out.{process}.{number}").write_text(text)
-
 
 def make_source(folder, network=""):
     """An arm whose package is there and is not the engine."""
@@ -34,40 +27,6 @@ def prepare(folder):
     for name in ("home", "stand_ins"):
         (folder / name).mkdir()
     return folder
-
-
-def test_read_dumps__instructions_a_unit_by_arm_in_the_order_of_the_files(tmp_path):
-    (tmp_path / "out.70").write_text(f"{HEAD}totals: 5\n")  # what callgrind writes when a process ends
-    for number in range(1, 11):
-        write_dump(tmp_path, number, total=f"{40 * number}")
-    write_dump(tmp_path, 11, label="0 tokenizer_manager request 48", total="91519488")
-    write_dump(tmp_path, 1, label="1 detokenizer decode_step 40", total="120", process=8)
-
-    *steps, request = ask.read_dumps(tmp_path)[0]
-    (other,) = ask.read_dumps(tmp_path)[1]
-
-    assert [line.values["instructions"] for line in steps] == list(range(1, 11))
-    assert (request.part, request.unit, request.values) == ("tokenizer_manager", "request", {"instructions": 1906656.0})
-    assert (other.part, other.values) == ("detokenizer", {"instructions": 3.0})
-
-
-@pytest.mark.parametrize(
-    "content", ["", HEAD, f"{HEAD}totals: 5\n", f"{HEAD}desc: Trigger: Client Request: 0 scheduler decode_step 40\n"]
-)
-def test_read_dumps__a_file_without_label_or_total(tmp_path, content):
-    write_dump(tmp_path, 1)
-    (tmp_path / "out.71.2").write_text(content)
-
-    with pytest.raises(EngineError, match="process 71, window 2"):
-        ask.read_dumps(tmp_path)
-
-
-def test_read_dumps__a_file_that_is_missing_between_others(tmp_path):
-    write_dump(tmp_path, 1)
-    write_dump(tmp_path, 3)
-
-    with pytest.raises(EngineError, match="process 71, window 2"):
-        ask.read_dumps(tmp_path)
 
 
 def test_drive__a_tree_that_lacks_the_place_of_the_channels(tmp_path):

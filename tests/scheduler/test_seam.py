@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+import shutil
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from perfgate.scheduler import ask
 from perfgate.scheduler.probe import drive, meters, seam
 
 
@@ -120,19 +124,106 @@ def test_write_prompt__has_so_many_words_and_a_beginning_that_each_third_shares(
     assert len({" ".join(words) for words in prompts}) == 7
 
 
-def test_instruction_meter__without_valgrind_around_it():
+def test_instruction_meter__without_valgrind_around_it(tmp_path):
     with pytest.raises(OSError, match="does not run under valgrind"):
-        meters.InstructionMeter(0)
+        meters.InstructionMeter(str(tmp_path / "log"))
 
 
-def test_time_meter__tells_microseconds_a_unit(monkeypatch):
-    times_ns = iter((1_000, 5_000, 10_000, 16_000))
+STATUS = """\
+instrumentation: on
+executed-bbs: 72964
+events: Ir
+threads: 2
+current-tid: 1
+events-2: 7
+events-1: {collected}
+frames-1: 1
+events-1-1: 157777
+"""
+
+
+class Callgrind(meters.InstructionMeter):
+    """Answers in callgrind's place, in its log."""
+
+    def __init__(self, log, counts, status=STATUS):
+        self.log, self.counts, self.status = log, iter(counts), status
+        log.write_text(status.format(collected=1))
+        super().__init__(str(log))
+
+    def _ask(self, request, given=0):
+        if request == meters._COMMAND:
+            assert meters.ctypes.string_at(given) == b"status internal"
+            with self.log.open("a") as file:
+                file.write(self.status.format(collected=next(self.counts)))
+        return 1
+
+
+def test_instruction_meter__tells_instructions_a_unit_of_each_part(tmp_path):
+    meter = Callgrind(tmp_path / "log", [100, 150, 170, 250, 990])
+
+    meter.open(2)
+    for part in ("scheduler", "detokenizer", "scheduler"):
+        meter.enter(part)
+        meter.leave(part)
+    first = meter.close()
+    meter.open(10)
+    meter.enter("detokenizer")
+    meter.leave("detokenizer")
+
+    assert first == {"scheduler": {"instructions": (50 + 80) / 2}, "detokenizer": {"instructions": 10.0}}
+    assert meter.close() == {"detokenizer": {"instructions": 74.0}}
+
+
+def test_instruction_meter__a_callgrind_that_says_something_else(tmp_path):
+    with pytest.raises(OSError, match="does not say what it counted"):
+        Callgrind(tmp_path / "log", [100], status="1 thread(s) running.\n")
+
+
+COUNTED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import meters
+for arm in range(2):
+    if os.fork() == 0:
+        meter = meters.InstructionMeter(sys.argv[2])
+        meter.open(1)
+        for part, turns in (("few", 1_000), ("many", 100_000), ("few", 1_000)):
+            meter.enter(part)
+            for _ in range(turns): pass
+            meter.leave(part)
+        told = {part: int(one["instructions"]) for part, one in meter.close().items()}
+        os.write(1, f"{told['few']} {told['many']}\\n".encode())
+        os._exit(0)
+while True:
+    try: os.wait()
+    except ChildProcessError: break
+"""
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_instruction_meter__of_two_forked_processes_under_the_real_callgrind(tmp_path):
+    log = tmp_path / "log"
+    command = ["valgrind", *ask._CALLGRIND, f"--log-file={log}", sys.executable, "-c", COUNTED, str(ask.PROBE), str(log)]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+
+    told = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    assert len(told) == 2
+    for few, many in told:
+        assert 10 * few < many < 60 * few
+    assert told[0][1] == pytest.approx(told[1][1], rel=0.01)
+
+
+def test_time_meter__tells_microseconds_a_unit_of_each_part(monkeypatch):
+    times_ns = iter((1_000, 5_000, 10_000, 16_000, 20_000, 21_000))
     monkeypatch.setattr(meters, "now_ns", lambda: next(times_ns))
     meter = meters.TimeMeter()
 
-    for _ in range(2):
-        meter.enter()
-        meter.leave()
+    meter.open(5)
+    for part in ("scheduler", "scheduler", "detokenizer"):
+        meter.enter(part)
+        meter.leave(part)
 
-    assert meter.close("scheduler decode_step", 5) == {"cpu_us": 2.0}
-    assert meter.close("scheduler decode_step", 5) == {"cpu_us": 0.0}
+    assert meter.close() == {"scheduler": {"cpu_us": 2.0}, "detokenizer": {"cpu_us": 0.2}}
+    meter.open(5)
+    assert meter.close() == {}

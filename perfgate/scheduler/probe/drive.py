@@ -6,8 +6,8 @@ has a `folder` that its engine lies in, empty where the environment has it, and 
 is `batch` sequences that decode together for `steps` steps a window, then `requests` in closed loop over as many clients with
 `output` tokens each, prompts of `words` words, each third one with a common beginning; `windows` of each kind.
 
-The answer is one JSON object; instructions lie in callgrind's files. Packages that engines stand on are imported once, and each
-arm is driven in a process forked of this one.
+The answer is one JSON object. Instructions are counted by callgrind, whose `log` the request names. Packages that engines stand
+on are imported once, and each arm is driven in a process forked of this one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from typing import Any
 
 from . import meters, seam
 
-PARTS = ("scheduler", "detokenizer", "tokenizer_manager")
 STEP_S = 0.01
 """What the frozen clock advances a step."""
 
@@ -121,7 +120,7 @@ class PartsDriver:
         self.found: list[dict[str, Any]] = []
         self.steps = self.sent = 0
         self.running: list[asyncio.Task[None]] = []
-        self.meter, self.part = using[0], ""
+        self.meter: meters.Meter | None = None
         self.script = self._write_script()
         self.sent_bytes = 0
         poll.on_empty, poll.is_polled = self.turn, True
@@ -159,35 +158,33 @@ class PartsDriver:
             self.loop.run_forever()
 
     def _enter(self, part: str) -> None:
-        if part == self.part:
-            self.meter.enter()
+        if self.meter is not None:
+            self.meter.enter(part)
 
     def _leave(self, part: str) -> None:
-        if part == self.part:
-            self.meter.leave()
+        if self.meter is not None:
+            self.meter.leave(part)
 
     def _write_script(self) -> Iterator[bool]:
         """What happens between steps; each yield lets the scheduler make one."""
         load = self.load
-        window, count = load["steps"], load["windows"] * len(PARTS) * len(self.using)
+        window, count = load["steps"], load["windows"] * len(self.using)
         self._start(load["batch"], load["batch"], WARM_STEPS + (window + 1) * count)
         yield from self._go_on(WARM_STEPS)
         for _ in range(load["windows"]):
             for meter in self.using:
-                for part in PARTS:
-                    self._open(meter, part)
-                    yield from self._go_on(window)
-                    self._close("decode_step", window)
+                self._open(meter, window)
+                yield from self._go_on(window)
+                self._close(meter, "decode_step", window)
         yield from self._finish()
         for _ in range(load["windows"]):
             for meter in self.using:
-                for part in PARTS:
-                    self._start(load["requests"], load["batch"], load["output"])
-                    self._open(meter, part)
-                    begun = self.steps
-                    yield from self._finish()
-                    self._close("request", load["requests"])
-                    self.found.append({"part": part, "unit": "round", "values": {"steps": self.steps - begun}})
+                self._start(load["requests"], load["batch"], load["output"])
+                self._open(meter, load["requests"])
+                begun = self.steps
+                yield from self._finish()
+                self._close(meter, "request", load["requests"])
+                self.found.append({"part": "scheduler", "unit": "round", "values": {"steps": self.steps - begun}})
 
     def _go_on(self, steps: int) -> Iterator[bool]:
         for _ in range(steps):
@@ -201,16 +198,16 @@ class PartsDriver:
             task.result()
         yield True
 
-    def _open(self, meter: meters.Meter, part: str) -> None:
-        self.meter, self.part = meter, part
-        self.sent_bytes = self.parts.channels.count_bytes()
+    def _open(self, meter: meters.Meter, units: int) -> None:
+        meter.open(units)
+        self.meter, self.sent_bytes = meter, self.parts.channels.count_bytes()
 
-    def _close(self, unit: str, count: int) -> None:
-        values = self.meter.close(f"{self.part} {unit}", count)
-        self.found.append({"part": self.part, "unit": unit, "values": values})
-        sent_bytes = (self.parts.channels.count_bytes() - self.sent_bytes) / count
+    def _close(self, meter: meters.Meter, unit: str, units: int) -> None:
+        self.meter = None
+        for part, values in meter.close().items():
+            self.found.append({"part": part, "unit": unit, "values": values})
+        sent_bytes = (self.parts.channels.count_bytes() - self.sent_bytes) / units
         self.found.append({"part": "channels", "unit": unit, "values": {"bytes": sent_bytes}})
-        self.part = ""
 
     def _start(self, requests: int, clients: int, output: int) -> None:
         """Let clients take requests one after the other, each the next one where one is done."""
@@ -270,7 +267,7 @@ def answer(request: dict[str, Any], number: int, clock: seam.StepClock) -> dict[
     using: dict[str, Any] = {
         "cpu": meters.TimeMeter,
         "events": lambda: events,
-        "instructions": lambda: meters.InstructionMeter(number),
+        "instructions": lambda: meters.InstructionMeter(request["log"]),
     }
     clock.freeze()
     # What imports leave is no garbage of a step, so that all of it is set aside, unlooked at.
@@ -315,6 +312,6 @@ def main() -> int:
     for process, reader in [answer_apart(request, number, clock) for number in range(len(request["arms"]))]:
         with os.fdopen(reader, encoding="utf-8") as given:
             told.append(json.loads(given.read() or '{"error": "its process died"}'))
-        os.waitpid(process, 0)  # callgrind's last file is written when it ends
+        os.waitpid(process, 0)
     print(json.dumps({"arms": told}), file=output, flush=True)
     os._exit(0)

@@ -1,22 +1,27 @@
 """What is metered while one part of the engine runs: instructions, CPU time, and events that cost nothing on a CPU.
 
-A meter is opened for a part and a unit, entered and left around each turn of that part, and closed with the number of units.
+A meter is opened for a window of so many units, entered and left around each turn of a part, and closed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import logging
 import mmap
+import os
+import re
 import time
 from collections import Counter
 from importlib import import_module
 from typing import Any, Protocol
 
 _REQUESTS = (ord("C") << 24) | (ord("T") << 16)
-_DUMP_AT, _START = _REQUESTS + 3, _REQUESTS + 4
-_ZERO, _TOGGLE = _REQUESTS + 1, _REQUESTS + 2
-_RUNNING = 0x1001
+_TOGGLE, _START = _REQUESTS + 2, _REQUESTS + 4
+_RUNNING, _COMMAND = 0x1001, 0x1202
+_STATUS = b"status internal"  # what callgrind_control asks for
+_MOST_BYTES = 1 << 20  # of one answer: it lists the functions that are being called
+_COLLECTED = re.compile(rb"(?ms)^current-tid: (\d+)$.*?^events-\1: (\d+)$")
 # valgrind.h, amd64: rax points to six words, rdx holds the answer; four rotations of rdi and `xchg rbx, rbx` mark the request.
 _CODE = bytes.fromhex("4889f831d248c1c70348c1c70d48c1c73d48c1c7334887db4889d0c3")
 
@@ -51,69 +56,99 @@ now_ns = time.thread_time_ns
 class Meter(Protocol):
     """One kind of metering."""
 
-    def enter(self) -> None:
-        """The metered part begins a turn."""
+    def open(self, units: int) -> None:
+        """A window begins that will have so many units."""
 
-    def leave(self) -> None:
+    def enter(self, part: str) -> None:
+        """A part begins a turn."""
+
+    def leave(self, part: str) -> None:
         """The turn is over."""
 
-    def close(self, label: str, units: int) -> dict[str, float]:
-        """What was metered since the last close, a unit; empty where files of callgrind hold it."""
+    def close(self) -> dict[str, dict[str, float]]:
+        """What each part was metered for in the window, a unit."""
 
 
 class InstructionMeter:
-    """Tells callgrind, under which this process runs, when to collect; each close writes a file with arm and label in it.
+    """Asks callgrind, under which this process runs, how many instructions each turn took.
 
-    Only the calling thread collects. Raise OSError where there is no valgrind around this process.
+    Only the calling thread collects. The answer comes in callgrind's `log`, which the processes of all arms share. Raise
+    OSError where there is no valgrind around this process, or where it does not answer.
     """
 
-    def __init__(self, arm: int) -> None:
-        self._arm = arm
+    def __init__(self, log: str) -> None:
         self._memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self._memory.write(_CODE)
         place = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._call = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p)(place)
+        self._status = ctypes.create_string_buffer(_STATUS)
+        self._units, self._sums = 0, Counter[str]()
         if not self._ask(_RUNNING):
             raise OSError("this process does not run under valgrind")
+        self._log = os.open(log, os.O_RDONLY)
         self._ask(_START)
+        self._read = self._count()
 
     def _ask(self, request: int, given: int = 0) -> int:
         words = (ctypes.c_ulong * 6)(request, given)
         return int(self._call(ctypes.addressof(words)))
 
-    def enter(self) -> None:
+    def _count(self) -> int:
+        """What was collected so far."""
+        fcntl.flock(self._log, fcntl.LOCK_EX)
+        try:
+            os.lseek(self._log, 0, os.SEEK_END)
+            self._ask(_COMMAND, ctypes.addressof(self._status))
+            found = _COLLECTED.search(os.read(self._log, _MOST_BYTES))
+        finally:
+            fcntl.flock(self._log, fcntl.LOCK_UN)
+        if found is None:
+            raise OSError("callgrind does not say what it counted; is this valgrind 3.15 or newer?")
+        return int(found[2])
+
+    def open(self, units: int) -> None:
+        """Begin at nothing."""
+        self._units, self._sums = units, Counter()
+
+    def enter(self, part: str) -> None:
         """Collect."""
+        del part
         self._ask(_TOGGLE)
 
-    leave = enter
+    def leave(self, part: str) -> None:
+        """Add what was collected since the last turn."""
+        self._ask(_TOGGLE)
+        before, self._read = self._read, self._count()
+        self._sums[part] += self._read - before
 
-    def close(self, label: str, units: int) -> dict[str, float]:
-        """Write what was collected."""
-        text = ctypes.create_string_buffer(f"{self._arm} {label} {units}".encode())
-        self._ask(_DUMP_AT, ctypes.addressof(text))
-        self._ask(_ZERO)
-        return {}
+    def close(self) -> dict[str, dict[str, float]]:
+        """Instructions a unit."""
+        return {part: {"instructions": collected / self._units} for part, collected in self._sums.items()}
 
 
 class TimeMeter:
     """CPU time of the calling thread."""
 
     def __init__(self) -> None:
-        self._since_ns = self._sum_ns = 0
+        self._since_ns, self._units = 0, 0
+        self._sums_ns: Counter[str] = Counter()
 
-    def enter(self) -> None:
+    def open(self, units: int) -> None:
+        """Begin at nothing."""
+        self._units, self._sums_ns = units, Counter()
+
+    def enter(self, part: str) -> None:
         """Note the time."""
+        del part
         self._since_ns = now_ns()
 
-    def leave(self) -> None:
+    def leave(self, part: str) -> None:
         """Add what passed."""
-        self._sum_ns += now_ns() - self._since_ns
+        self._sums_ns[part] += now_ns() - self._since_ns
 
-    def close(self, label: str, units: int) -> dict[str, float]:
+    def close(self) -> dict[str, dict[str, float]]:
         """Microseconds a unit."""
-        del label
-        done, self._sum_ns = self._sum_ns, 0
-        return {"cpu_us": done / units / 1e3}
+        return {part: {"cpu_us": sum_ns / self._units / 1e3} for part, sum_ns in self._sums_ns.items()}
 
 
 class EventMeter:
@@ -126,28 +161,34 @@ class EventMeter:
 
     def __init__(self) -> None:
         self._events: Counter[str] = Counter()
+        self._by_part: dict[str, Counter[str]] = {}
+        self._units = 0
         self._is_in = False
         self._modes = (self._make_call_mode(), self._make_operator_mode())
         self._watch_log()
         self._watch_device()
 
-    def enter(self) -> None:
-        """Count from here on."""
+    def open(self, units: int) -> None:
+        """Begin at nothing."""
+        self._units, self._by_part = units, {}
+
+    def enter(self, part: str) -> None:
+        """Count for the part from here on."""
+        self._events = self._by_part.setdefault(part, Counter())
         for mode in self._modes:
             mode.__enter__()
         self._is_in = True
 
-    def leave(self) -> None:
+    def leave(self, part: str) -> None:
         """Count no more."""
+        del part
         self._is_in = False
         for mode in reversed(self._modes):
             mode.__exit__(None, None, None)
 
-    def close(self, label: str, units: int) -> dict[str, float]:
+    def close(self) -> dict[str, dict[str, float]]:
         """Events a unit."""
-        del label
-        done, self._events = self._events, Counter()
-        return {name: done[name] / units for name in EVENTS}
+        return {part: {name: found[name] / self._units for name in EVENTS} for part, found in self._by_part.items()}
 
     def _make_call_mode(self) -> Any:
         base = import_module("torch.overrides").TorchFunctionMode
