@@ -1,9 +1,10 @@
-"""Ask `perfgate scheduler` about exhibits and their twins: what the host does, without a GPU and without a noise band.
+"""Ask `perfgate scheduler` or `perfgate resolve` about exhibits and their twins, without a GPU and without a noise band.
 
 Usage: python -m benchmarks.museum.host [NAME ...] [--python PYTHON]
 
 What is asked and expected stands in host.toml, which must be committed as it stands; host.json has what came, and what is there
-is not asked again. An arm is a folder with a link to the engine and the exhibit's patch as a plug-in.
+is not asked again. For `perfgate scheduler` an arm is a folder with a link to the engine and the exhibit's patch as a plug-in.
+`perfgate resolve` runs no plug-in: its slow arm is a release with the fault in its source, its twin an unchanged copy.
 """
 
 from __future__ import annotations
@@ -11,23 +12,28 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import click
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
-from benchmarks.museum.exhibits import HERE, PAGE, ExhibitArm, Placed, load_all, load_exhibit
+from benchmarks.museum.exhibits import HERE, PAGE, ExhibitArm, Placed, Text, load_all, load_exhibit
 from benchmarks.museum.patches import VARIABLE
 from benchmarks.museum.run import ROOT, find_committed, write_plug_in
+from benchmarks.resolve.seeds import RELEASE, Seed, plant
 from benchmarks.scheduler.run import list_lost
 from perfgate.errors import EngineError, InputError, PerfgateError
 from perfgate.machine.tools import Tool
 from perfgate.resolution.arms import find_source
-from perfgate.resolution.values import ResolveAnswer
+from perfgate.resolution.ask import ask_arms
+from perfgate.resolution.diff import compare
+from perfgate.resolution.rules import RULES as CHOICES
+from perfgate.resolution.table import GPUS, MODELS
+from perfgate.resolution.values import Kind, ResolveAnswer
 from perfgate.scenario.settings import read_settings
 from perfgate.scheduler.ask import measure_arms
 from perfgate.scheduler.judge import RULES, compare_work
@@ -44,19 +50,39 @@ _STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEdit:
+    """What writes an exhibit's fault into the source of a release: `before`, which stands once in `file`, becomes `after`."""
+
+    file: Text
+    before: Text
+    after: Text
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostQuestion:
-    """What is expected of an exhibit: an answer and, where something is lost, a key that is."""
+    """What is expected of an exhibit: an answer and, where something is lost, a key that is.
+
+    With an `edit` it is asked of `perfgate resolve`, else of `perfgate scheduler`.
+    """
 
     exhibit: str
     answer: ResolveAnswer
     key: str = ""
-    why: Annotated[str, Field(min_length=1)]
+    why: Text
+    edit: SourceEdit | None = None
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
         """A key that does not exist could not be lost."""
-        if (self.answer is ResolveAnswer.LOST) != (self.key in RULES):
-            raise ValueError(f"key: {self.key!r}: name a key of perfgate scheduler where something is lost, and only there")
+        known = RULES if self.edit is None else CHOICES
+        if (self.answer is ResolveAnswer.LOST) != (self.key in known):
+            raise ValueError(f"key: {self.key!r}: name a key of perfgate {self.tool} where something is lost, and only there")
+
+    @property
+    def tool(self) -> str:
+        """The command that is asked."""
+        return "scheduler" if self.edit is None else "resolve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +95,10 @@ class HostQuestions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSide:
-    """What was said of a candidate. `lost` has by key how much more it does: a share of the base, or, of events, a number."""
+    """What was said of a candidate.
+
+    `lost` has by key how much more it does, a share of the base or, of events, a number; of a choice, how many models lost it.
+    """
 
     answer: ResolveAnswer
     lost: Mapping[str, float]
@@ -134,7 +163,30 @@ def write_arm(folder: Path, engine: Path, placed: Placed, arm: ExhibitArm) -> Pa
     return folder
 
 
-def ask(placed: Placed, python: str) -> tuple[str, dict[str, HostSide]]:
+def ask_choices(placed: Placed, edit: SourceEdit, python: str) -> tuple[str, dict[str, HostSide]]:
+    """What `ask_work` tells, of what a release chooses for all models on the exhibit's machine."""
+    base = find_source(RELEASE, python, option="base")
+    release = base.folder or HERE
+    seeds = {
+        "broken": Seed(name="broken", files=edit.file, before=edit.before, after=edit.after),
+        "fixed": Seed(name="fixed", files=edit.file, after=""),
+    }
+    with tempfile.TemporaryDirectory(dir=release.resolve().parent) as made:  # links need one file system
+        trees = [plant(seeds[side], release, Path(made, side)) for side in SIDES]
+        sources = [base, *(find_source(str(tree), python, option="arm") for tree in trees)]
+        read, *others = ask_arms(sources, list(MODELS.values()), [GPUS[placed.exhibit.machine]])
+    found = {}
+    for side, other in zip(SIDES, others, strict=True):
+        comparison = compare(read, other, {})
+        lost: Counter[str] = Counter()
+        for one in comparison.differences:
+            lost[one.key] += len(one.cases) if one.kind is Kind.LOST else 0
+        unverified = tuple(f"{gap.part} ({gap.kind.name.lower()})" for gap in comparison.unverified)
+        found[side] = HostSide(answer=comparison.answer, lost=+lost, unverified=unverified)
+    return RELEASE, found
+
+
+def ask_work(placed: Placed, python: str) -> tuple[str, dict[str, HostSide]]:
     """The engine's version, and what is said of the exhibit and of its twin. Raise PerfgateError where nothing can be said."""
     told = placed.exhibit.reenactment
     engine = Path(_PYTHON.call([python, "-c", _PACKAGE], name=f"{python}: sglang").text.strip())
@@ -164,7 +216,8 @@ def run(names: tuple[str, ...], python: str) -> None:
         placed, known = load_exhibit(question.exhibit), read_answers(load_all()).answers
         if (names and placed.name not in names) or placed.name in known:
             continue
-        sglang, sides = ask(placed, python)
+        edit = question.edit
+        sglang, sides = ask_work(placed, python) if edit is None else ask_choices(placed, edit, python)
         answer = HostAnswer(digest=placed.digest, predicted=predicted, sglang=sglang, **sides)
         told = orjson.dumps(asdict(HostAnswers(answers={**known, placed.name: answer})), option=orjson.OPT_INDENT_2)
         write_atomically(TOLD, told + b"\n")

@@ -38,7 +38,7 @@ not measured here.
 """
 COMMANDS = """\
 `python -m benchmarks.museum.run NAME` runs an exhibit and its twin; `python -m benchmarks.museum.host` asks `perfgate
-scheduler` about those in host.toml; `python -m benchmarks.museum.render` writes this page.
+scheduler` and `perfgate resolve` about those in host.toml; `python -m benchmarks.museum.render` writes this page.
 `python -m benchmarks.museum.trial broken` tries the patches for the CPU in one server.
 `python -m benchmarks.museum.history NAME FOLDER` makes a git repository in which one commit introduces the fault.
 An exhibit needs its machine's engine: `perfgate engine install` for `cpu`; SGLang and one GPU for `h200`.
@@ -137,36 +137,39 @@ def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
 
 
 def _write_both(shown: Sequence[Shown]) -> Iterator[str]:
-    """What a pull request's jobs find together: the gate, and the count of the host's work."""
+    """What a pull request's jobs find together: the gate, the count of the host's work, and what the engine chooses."""
     asked = [one for one in shown if one.broken is not None or one.host is not None]
     found = sum((one.broken is not None and is_told(one.broken)) or is_lost(one) for one in asked)
     false = sum((one.fixed is not None and is_told(one.fixed)) or is_lost(one, "fixed") for one in asked)
     if any(one.host for one in asked):
         share, least = format_percent(found / len(asked), 0), format_percent(bound_rate_below(found, len(asked)), 0)
-        yield "A pull request runs [`perfgate scheduler`](../how-to/resolve.md#on-a-pull-request), too. Together they"
-        yield f"find {found} of {len(asked)} ({share}, at least {least}) and call {format_count(false, 'repaired twin')} slower"
-        yield "([answers](#what-the-hosts-work-alone-tells))."
+        yield "A pull request runs [`perfgate scheduler` and `perfgate resolve`](../how-to/resolve.md#on-a-pull-request), too."
+        yield f"Together they find {found} of {len(asked)} ({share}, at least {least}) and call"
+        yield f"{format_count(false, 'repaired twin')} slower ([answers](#what-is-told-without-a-gpu))."
 
 
 def is_lost(one: Shown, side: str = "broken") -> bool:
-    """Whether the host's work alone tells a side as slower."""
+    """Whether a side is told as slower without a GPU."""
     return one.host is not None and getattr(one.host, side).answer is ResolveAnswer.LOST
 
 
 def _write_host(asked: Sequence[Shown]) -> Iterator[str]:
     told = [one for one in asked if one.host is not None]
     found = [one for one in told if is_lost(one)]
-    new = [one.placed.name for one in found if one.broken is not None and not is_told(one.broken)]
+    new = [one.placed.name for one in found if one.broken is None or not is_told(one.broken)]
     false = sum(is_lost(one, "fixed") for one in told)
-    yield from ("", "## What the host's work alone tells", "")
-    yield "`perfgate scheduler` counts what scheduler, detokenizer and tokenizer manager do, with no GPU and no noise band."
-    yield "It was asked about exhibits that patch one of them; expected answers were committed first."
+    yield from ("", "## What is told without a GPU", "")
+    yield "`perfgate scheduler` counts what scheduler, detokenizer and tokenizer manager do, and `perfgate resolve` reads what"
+    yield "the engine chooses for a simulated GPU; neither has a noise band. They were asked about exhibits that patch one of"
+    yield "these; expected answers were committed first. `resolve` starts no plug-in, so the fault is written into the source"
+    yield "of a release, and the twin is an unchanged copy."
     if told:
-        yield f"It found {len(found)} of {len(told)}, and a loss in {false} of {len(told)} repaired twins."
-        yield f"Of those found, the gate had missed {len(new)}{f': {names}' if (names := ', '.join(new)) else ''}."
-    yield from ("", "| exhibit | expected | answer | lost most | twin |", "|:--|:--|:--|:--|:--|")
+        yield f"They found {len(found)} of {len(told)}, and a loss in {false} of {len(told)} repaired twins."
+        names = f": {', '.join(new)}" if new else ""
+        yield f"Of those found, the gate had missed or not yet run {len(new)}{names}."
+    yield from ("", "| exhibit | asked | expected | answer | lost most | twin |", "|:--|:--|:--|:--|:--|:--|")
     for one in asked:
-        yield f"| {one.placed.name} | {' | '.join(_describe_host(one))} |"
+        yield f"| {one.placed.name} | {one.question.tool if one.question else ''} | {' | '.join(_describe_host(one))} |"
 
 
 def _describe_host(one: Shown) -> tuple[str, str, str, str]:
@@ -180,11 +183,15 @@ def _describe_host(one: Shown) -> tuple[str, str, str, str]:
 
 
 def _describe_lost(side: HostSide) -> str:
-    shares = {key: more for key, more in side.lost.items() if RULES[key].margin_ratio is not None}
+    shares = {key: more for key, more in side.lost.items() if key in RULES and RULES[key].margin_ratio is not None}
     if not shares:
-        return next((f"{key} +{more:,.10g}" for key, more in side.lost.items()), "")
+        return next((_describe_number(key, more) for key, more in side.lost.items()), "")
     key = max(shares, key=lambda name: shares[name])
     return f"{key} {format_percent(shares[key], is_signed=True)}"
+
+
+def _describe_number(key: str, more: float) -> str:
+    return f"{key} +{more:,.10g}" if key in RULES else f"{key} of {format_count(int(more), 'model')}"
 
 
 def _write_rules(results: Sequence[ExhibitResult]) -> Iterator[str]:

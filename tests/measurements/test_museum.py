@@ -19,7 +19,7 @@ import click
 import orjson
 import pytest
 
-from benchmarks.museum import host_patches, render, run
+from benchmarks.museum import host, host_patches, render, run
 from benchmarks.museum.exhibits import HERE, find_own_scenario, list_names, load_absent, load_all, load_exhibit
 from benchmarks.museum.history import PACKAGE, write_history
 from benchmarks.museum.hooks import Hook, Variant
@@ -41,8 +41,9 @@ from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.errors import InputError
 from perfgate.gate.reports import write_report
-from perfgate.resolution.arms import find_source
-from perfgate.resolution.values import ResolveAnswer
+from perfgate.resolution.arms import Source, find_source
+from perfgate.resolution.table import MODELS
+from perfgate.resolution.values import ArmReading, Resolution, ResolveAnswer
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.environments import find_package
@@ -328,8 +329,8 @@ def test_write_plug_in__names_what_can_be_imported(tmp_path):
 # What the host's work tells.
 
 
-def test_load_questions__of_exhibits_whose_arms_take_no_arguments():
-    for question in load_questions():
+def test_load_questions__of_the_scheduler_are_of_exhibits_whose_arms_take_no_arguments():
+    for question in (one for one in load_questions() if one.edit is None):
         placed = load_exhibit(question.exhibit)
         for arm in (placed.exhibit.reenactment.base, placed.exhibit.reenactment.broken, placed.exhibit.reenactment.fixed):
             assert not arm.args, placed.name
@@ -341,6 +342,11 @@ def test_load_questions__of_exhibits_whose_arms_take_no_arguments():
         ('answer = "lost"', 'answer = "same"', "asked.0: Value error, key: 'scheduler.request.copies': name a key"),
         ('key = "scheduler.request.copies"', 'key = "scheduler.request.copied"', "key: 'scheduler.request.copied'"),
         ('answer = "lost"', 'answer = "slow"', "asked.0.answer"),
+        (
+            'why = "it copies"',
+            'why = "it copies"\n[asked.edit]\nfile = "a"\nbefore = "b"\nafter = "c"',
+            "name a key of perfgate resolve",
+        ),
     ],
 )
 def test_load_questions__says_which_field_is_wrong(tmp_path, old, new, said):
@@ -386,6 +392,41 @@ def test_write_arm__refuses_arguments_of_a_server(tmp_path):
     assert not (tmp_path / "arm").exists()
 
 
+def make_resolution(name, **choices):
+    reading = ArmReading(choices={"moe_runner": "triton_kernel", "pool_tokens": 100, **choices}, flags={})
+    cases = [("gpt-oss-20b", "h200"), ("gpt-oss-120b", "h200")]
+    return Resolution(name=name, version="0.5.23", torch="2.14.1", triton="3.8.0", readings=dict.fromkeys(cases, reading))
+
+
+def test_ask_choices__the_slow_arm_is_the_release_with_the_fault_in_its_source(tmp_path, monkeypatch):
+    """What the arms hold is read by a stand-in for the engine: their source."""
+    placed = load_exhibit("moe-backend-default")
+    (question,) = (one for one in load_questions() if one.exhibit == placed.name)
+    release, file = tmp_path / "release", question.edit.file
+    (release / file).parent.mkdir(parents=True)
+    (release / file).write_text(f"if wanted:\n    {question.edit.before}\n")
+    asked = []
+
+    def find_source(given, python, *, option):
+        return Source(name=option, python=python, folder=release if option == "base" else Path(given))
+
+    def ask_arms(sources, models, gpus):
+        asked.append(([one.name for one in gpus], len(models)))
+        words = [(source.folder / file).read_text().rpartition(" = ")[2].strip().strip('"') for source in sources]
+        return [make_resolution(source.name, moe_runner=word) for source, word in zip(sources, words, strict=True)]
+
+    monkeypatch.setattr(host, "find_source", find_source)
+    monkeypatch.setattr(host, "ask_arms", ask_arms)
+
+    version, found = host.ask_choices(placed, question.edit, "python")
+
+    assert version == host.RELEASE
+    assert found["broken"] == HostSide(answer=ResolveAnswer.LOST, lost={"moe_runner": 2})
+    assert found["fixed"] == HostSide(answer=ResolveAnswer.SAME, lost={})
+    assert asked == [(["h200"], len(MODELS))]
+    assert [one.name for one in tmp_path.iterdir()] == ["release"]
+
+
 def make_answer(placed, **lost):
     side = HostSide(answer=ResolveAnswer.LOST if lost else ResolveAnswer.SAME, lost=lost)
     twin = HostSide(answer=ResolveAnswer.SAME, lost={})
@@ -401,6 +442,17 @@ def test_read_answers__of_another_text_are_refused(tmp_path):
         read_answers([replace(placed, digest="another")], path)
 
 
+def test_write_page__says_how_many_models_lost_a_choice():
+    placed = load_exhibit("moe-backend-default")
+    (question,) = (one for one in load_questions() if one.exhibit == placed.name)
+    shown = render.Shown(placed=placed, result=None, question=question, host=make_answer(placed, moe_runner=2.0))
+
+    page = render.write_page([shown], ())
+
+    assert "| moe-backend-default | resolve | lost, moe_runner | lost (as expected) | moe_runner of 2 models | same |" in page
+    assert "Together they find 1 of 1" in page
+
+
 def test_write_page__says_what_the_host_lost_and_what_the_gate_had_missed():
     placed = load_exhibit("sampling-deepcopy")
     key = "scheduler.decode_step.instructions"
@@ -414,12 +466,12 @@ def test_write_page__says_what_the_host_lost_and_what_the_gate_had_missed():
     page = render.write_page(shown, ())
 
     assert (
-        "It found 1 of 2, and a loss in 0 of 2 repaired twins.\nOf those found, the gate had missed 1: sampling-deepcopy."
-        in page
+        "They found 1 of 2, and a loss in 0 of 2 repaired twins.\n"
+        "Of those found, the gate had missed or not yet run 1: sampling-deepcopy." in page
     )
-    assert f"| sampling-deepcopy | lost, {key} | lost (as expected) | {key} +150.0 % | same |" in page
-    assert f"| sampling-deepcopy | lost, {key} | same (not as expected) |  | same |" in page
-    assert f"| sampling-deepcopy | lost, {key} | not run yet |  | not run yet |" in page
+    assert f"| sampling-deepcopy | scheduler | lost, {key} | lost (as expected) | {key} +150.0 % | same |" in page
+    assert f"| sampling-deepcopy | scheduler | lost, {key} | same (not as expected) |  | same |" in page
+    assert f"| sampling-deepcopy | scheduler | lost, {key} | not run yet |  | not run yet |" in page
 
 
 # The page.
