@@ -170,7 +170,8 @@ def test_render_dashboard__begins_with_what_moved_and_which_way():
     assert charts == ["worse", "other", "better", "calm"]
     # Each row of the overview leads to the chart of its own scenario.
     places = re.findall(r'<td[^>]*><a href="#series-(\d+)-0">', page)
-    assert [charts[int(place)] for place in places] == re.findall(r'<td class="words">(worse|other|better|calm)</td>', page)
+    scenarios = re.findall(r'<td data-label="scenario" class="words">(\w+)</td>', page)
+    assert [charts[int(place)] for place in places] == scenarios
 
 
 def test_render_dashboard__folds_all_but_the_first_news():

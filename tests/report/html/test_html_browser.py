@@ -365,6 +365,19 @@ def test_page__each_row_of_a_history_leads_to_its_chart_and_what_moved_stands_fi
     assert True in over
 
 
+@pytest.mark.parametrize("name", ["profiled", "matrix", "history"])
+@pytest.mark.parametrize("width", [390, 768])
+def test_page__no_table_is_wider_than_a_phone_or_a_tablet(visit, name, width):
+    page = visit(name, viewport={"width": width, "height": 900})
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+
+    wider = page.evaluate("""[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)
+      .map(one => one.textContent.trim().slice(0, 60))""")
+
+    assert page.locator(".scroll").count() > 0
+    assert wider == []
+
+
 def test_page__a_phone_shows_how_far_a_metric_of_a_history_is_from_its_anchor(visit):
     page = visit("history", viewport=PHONE)
     over = page.locator("table.sortable td", has_text="OVER THE LIMIT").first
