@@ -43,6 +43,13 @@ def test_drive__a_python_that_dies_without_an_answer(tmp_path):
         ask.drive([source], prepare(tmp_path), ("cpu",))
 
 
+def test_drive__an_engine_that_ends_itself_says_why(tmp_path):
+    source = make_source(tmp_path / "tree", network="raise SystemExit('no such argument')\n")
+
+    with pytest.raises(EngineError, match=r"tree, driven .*: SystemExit: no such argument"):
+        ask.drive([source], prepare(tmp_path), ("cpu",))
+
+
 class Listener:
     """Stands in Python's place: keeps what an arm is asked, and answers nothing."""
 

@@ -288,11 +288,11 @@ def answer_apart(request: dict[str, Any], number: int, clock: seam.StepClock) ->
         return process, reader
     try:
         told = answer(request, number, clock)
-    except Exception as error:  # noqa: BLE001 - foreign code: said in one line
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: said in one line
         traceback.print_exc()
         told = {"error": f"{type(error).__name__}: {error}"}
     with os.fdopen(writer, "w", encoding="utf-8") as output:
-        json.dump(told, output)
+        print(json.dumps(told), file=output)
     # Threads of the engine would keep the process, and its exit hooks wait for them.
     os._exit(0)
 
@@ -311,7 +311,7 @@ def main() -> int:
     told = []
     for process, reader in [answer_apart(request, number, clock) for number in range(len(request["arms"]))]:
         with os.fdopen(reader, encoding="utf-8") as given:
-            told.append(json.loads(given.read() or '{"error": "its process died"}'))
+            told.append(json.loads(given.readline() or '{"error": "its process died"}'))
         os.waitpid(process, 0)
     print(json.dumps({"arms": told}), file=output, flush=True)
     os._exit(0)
