@@ -182,7 +182,7 @@ def ask_choices(placed: Placed, edit: SourceEdit, python: str) -> tuple[str, dic
         for one in comparison.differences:
             lost[one.key] += len(one.cases) if one.kind is Kind.LOST else 0
         unverified = tuple(f"{gap.part} ({gap.kind.name.lower()})" for gap in comparison.unverified)
-        found[side] = HostSide(answer=comparison.answer, lost=+lost, unverified=unverified)
+        found[side] = HostSide(answer=comparison.answer, lost=dict(+lost), unverified=unverified)
     return RELEASE, found
 
 
