@@ -31,6 +31,7 @@ from perfgate.machine.tools import Tool
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.ask import ask_arms
 from perfgate.resolution.diff import compare
+from perfgate.resolution.report import describe_unread
 from perfgate.resolution.rules import RULES as CHOICES
 from perfgate.resolution.table import GPUS, MODELS
 from perfgate.resolution.values import Kind, ResolveAnswer
@@ -178,11 +179,9 @@ def ask_choices(placed: Placed, edit: SourceEdit, python: str) -> tuple[str, dic
     found = {}
     for side, other in zip(SIDES, others, strict=True):
         comparison = compare(read, other, {})
-        lost: Counter[str] = Counter()
-        for one in comparison.differences:
-            lost[one.key] += len(one.cases) if one.kind is Kind.LOST else 0
-        unverified = tuple(f"{gap.part} ({gap.kind.name.lower()})" for gap in comparison.unverified)
-        found[side] = HostSide(answer=comparison.answer, lost=dict(+lost), unverified=unverified)
+        lost = Counter(one.key for one in comparison.differences if one.kind is Kind.LOST for _ in one.cases)
+        unverified = tuple(describe_unread(gap, comparison) for gap in comparison.unverified)
+        found[side] = HostSide(answer=comparison.answer, lost=dict(lost), unverified=unverified)
     return RELEASE, found
 
 

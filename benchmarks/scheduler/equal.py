@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scheduler.run import keep_busy, list_lost, measure_distance
+from benchmarks.scheduler.run import count_cpu_s, keep_busy, list_lost, measure_distance
 from perfgate.resolution.arms import find_source
 from perfgate.scheduler.ask import measure_arms
 from perfgate.scheduler.judge import compare_work
@@ -29,14 +29,14 @@ def run(python: str) -> dict[str, Any]:
     source = find_source(python, python, option="PYTHON")
     load, begun, used = os.getloadavg()[0], time.monotonic(), os.times()
     base, candidate = measure_arms(source, source)
-    took_s, now = time.monotonic() - begun, os.times()
+    took_s = time.monotonic() - begun
     found = compare_work(base, candidate, {})
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "sglang": base.version,
         "load_before": round(load, 1),
         "wall_s": round(took_s, 1),
-        "cpu_s": round(now.children_user + now.children_system - used.children_user - used.children_system, 1),
+        "cpu_s": count_cpu_s(used),
         "answer": found.answer.value,
         "lost": list_lost(found),
         "unverified": len(found.unverified),

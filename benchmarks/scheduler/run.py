@@ -107,6 +107,12 @@ def keep_busy(*, is_busy: bool) -> Iterator[None]:
             neighbour.kill()
 
 
+def count_cpu_s(since: os.times_result) -> float:
+    """CPU time of the processes that ended since then, in seconds."""
+    now = os.times()
+    return round(now.children_user + now.children_system - since.children_user - since.children_system, 1)
+
+
 def run_seed(name: str, kind: str) -> dict[str, Any]:
     """One run of a seeded tree, as a line of the results."""
     begun_s, used = time.monotonic(), os.times()
@@ -118,13 +124,12 @@ def run_seed(name: str, kind: str) -> dict[str, Any]:
             (lines,) = count_instructions([source], folder, find_valgrind())
         else:
             lines = list(drive([source], folder, ("cpu", "events"))[0].readings)
-    now = os.times()
     windows = {key: runs[0] for key, runs in gather(source, "", [lines]).runs.items()}
     return {
         "seed": name,
         "kind": kind,
         "load": round(os.getloadavg()[0], 1),
-        "cpu_s": round(now.children_user + now.children_system - used.children_user - used.children_system, 1),
+        "cpu_s": count_cpu_s(used),
         "wall_s": round(time.monotonic() - begun_s, 1),
         "windows": windows,
     }

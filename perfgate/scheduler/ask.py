@@ -70,13 +70,6 @@ class DriveAnswer:
     error: str = field(default="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriveAnswers:
-    """What the arms of one Python answer, in the order in which they were asked."""
-
-    arms: tuple[DriveAnswer, ...]
-
-
 def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     """What the host parts of both arms cost for the same load.
 
@@ -173,13 +166,13 @@ def drive(
     name = f"{' and '.join(source.name for source in sources)}, driven without a forward pass"
     done = _PYTHON.call([*clean, *before, python, "-c", _PROGRAM], name=name, content=json.dumps(request).encode())
     try:
-        told = adapt(DriveAnswers).validate_json(done.text).arms
+        told = adapt(list[DriveAnswer]).validate_json(done.text)
     except ValidationError:
         raise EngineError(f"{name}: its answer cannot be read ({done.last}); is it SGLang?") from None
     for source, one in zip(sources, told, strict=True):
         if one.error:
             raise EngineError(f"{source.name}, driven without a forward pass: {one.error[:300]}")
-    return list(told)
+    return told
 
 
 def gather(source: Source, version: str, *kinds: Sequence[Sequence[WindowLine]]) -> HostWork:

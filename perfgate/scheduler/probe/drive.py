@@ -6,8 +6,8 @@ has a `folder` that its engine lies in, empty where the environment has it, and 
 is `batch` sequences that decode together for `steps` steps a window, then `requests` in closed loop over as many clients with
 `output` tokens each, prompts of `words` words, each third one with a common beginning; `windows` of each kind.
 
-The answer is one JSON object. Instructions are counted by callgrind, whose `log` the request names. Packages that engines stand
-on are imported once, and each arm is driven in a process forked of this one.
+The answer is a JSON list, an object for each arm. Instructions are counted by callgrind, whose `log` the request names.
+Packages that engines stand on are imported once, and each arm is driven in a process forked of this one.
 """
 
 from __future__ import annotations
@@ -313,5 +313,5 @@ def main() -> int:
         with os.fdopen(reader, encoding="utf-8") as given:
             told.append(json.loads(given.readline() or '{"error": "its process died"}'))
         os.waitpid(process, 0)
-    print(json.dumps({"arms": told}), file=output, flush=True)
+    print(json.dumps(told), file=output, flush=True)
     os._exit(0)
