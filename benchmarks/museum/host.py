@@ -48,6 +48,10 @@ SIDES = ("broken", "fixed")
 _PYTHON = Tool(timeout_s=120.0, missing=EngineError, failed=EngineError, hint="give a Python with the engine")
 _PACKAGE = "import importlib.util as util; print(util.find_spec('sglang').submodule_search_locations[0])"
 _STRICT = ConfigDict(extra="forbid")
+_ADD_ARGS = """from sglang.srt import server_args
+prepare = server_args.prepare_server_args
+server_args.prepare_server_args = lambda argv: prepare([*argv, *{args!r}])
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,19 +152,18 @@ def read_answers(exhibits: Iterable[Placed], path: Path = TOLD) -> HostAnswers:
 def write_arm(folder: Path, engine: Path, placed: Placed, arm: ExhibitArm) -> Path:
     """A tree in `folder` that `perfgate scheduler` takes: the package `engine` by a link, and a plug-in that patches it.
 
-    Raise InputError for an arm with arguments: the driven engine has its own.
+    An arm's arguments follow those that the engine is driven with, so that they override them.
     """
-    if arm.args:
-        raise InputError(f"{placed.name}: its arms differ by arguments of a server, which perfgate scheduler does not take")
     folder.mkdir(parents=True)
     (folder / "sglang").symlink_to(engine)
-    if arm.patch == "none" and not arm.env:
+    if arm.patch == "none" and not arm.env and not arm.args:
         return folder
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
     write_plug_in(folder, f"{PLUG_IN}:register")
     patch = {VARIABLE: f"{placed.name}:{arm.patch}"} if arm.patch != "none" else {}
     lines = ("import os", "from benchmarks.museum.patches import register", f"os.environ |= {dict(arm.env) | patch!r}", "")
-    (folder / f"{PLUG_IN}.py").write_text("\n".join(lines), encoding="utf-8")
+    added = _ADD_ARGS.format(args=list(arm.args)) if arm.args else ""
+    (folder / f"{PLUG_IN}.py").write_text("\n".join(lines) + added, encoding="utf-8")
     return folder
 
 

@@ -36,7 +36,7 @@ ARGS = (
     *("--context-length", "1024", "--max-total-tokens", "65536", "--max-running-requests", "16"),
     *("--mem-fraction-static", "0.3", "--random-seed", "1"),
 )
-LOAD = {"batch": 16, "steps": 40, "windows": 2, "requests": 48, "output": 8, "words": 48}
+LOAD = {"batch": 16, "steps": 40, "windows": 2, "requests": 48, "output": 8, "words": 48, "queued": 48}
 """A window is as many steps as lie between two lines of the engine's log, so that each holds one."""
 
 # Addresses, hashes and threads are what could differ between two runs of the same code.
@@ -133,7 +133,7 @@ def find_valgrind() -> str:
 
 def count_instructions(sources: Sequence[Source], folder: Path, valgrind: str) -> list[list[WindowLine]]:
     """Instructions of each arm's windows, by a run under callgrind in a prepared folder. Raise EngineError as `drive` does."""
-    told = drive(sources, folder, ("instructions",), valgrind=valgrind)
+    told = drive(sources, folder, ("instructions",), valgrind=valgrind, load=LOAD | {"queued": 0})
     return [[line for line in one.readings if "instructions" in line.values] for one in told]
 
 

@@ -14,7 +14,7 @@ from perfgate.results.profiling.host_counts import SAME_RATIO
 from perfgate.scheduler.values import CostComparison, CostDifference, CostGap, GapKind, HostWork
 
 MARGIN_RATIO = 0.02
-"""The share by which instructions may grow."""
+"""The share by which instructions may grow, and steps: each is a forward pass."""
 
 SCATTER = 0.01
 """How far apart the changes of single windows may be, as a share of a base's window: further apart they did not repeat."""
@@ -65,7 +65,8 @@ def _list_rules() -> Iterator[tuple[str, CostRule]]:
         for unit in UNITS:
             yield from ((f"{part}.{unit}.{name}", rule) for name, rule in _METERED.items())
     yield from ((f"channels.{unit}.bytes", CostRule(means="bytes between the parts", told_from=0.01)) for unit in UNITS)
-    yield "scheduler.round.steps", CostRule(means="steps of a round of requests")
+    for unit, words in (("round", "a round of requests"), ("queue", "a queue of requests")):
+        yield f"scheduler.{unit}.steps", CostRule(means=f"steps of {words}", margin_ratio=MARGIN_RATIO, scatter=SCATTER)
 
 
 RULES: Mapping[str, CostRule] = dict(_list_rules())

@@ -329,13 +329,6 @@ def test_write_plug_in__names_what_can_be_imported(tmp_path):
 # What the host's work tells.
 
 
-def test_load_questions__of_the_scheduler_are_of_exhibits_whose_arms_take_no_arguments():
-    for question in (one for one in load_questions() if one.edit is None):
-        placed = load_exhibit(question.exhibit)
-        for arm in (placed.exhibit.reenactment.base, placed.exhibit.reenactment.broken, placed.exhibit.reenactment.fixed):
-            assert not arm.args, placed.name
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -384,12 +377,22 @@ def test_write_arm__an_unchanged_one_is_the_engine_alone(tmp_path):
     assert [entry.name for entry in arm.iterdir()] == ["sglang"]
 
 
-def test_write_arm__refuses_arguments_of_a_server(tmp_path):
+def test_write_arm__arguments_of_a_server_follow_those_that_it_is_driven_with(tmp_path):
     placed = load_exhibit("prefix-lost")
+    engine = tmp_path / "sglang"
+    (engine / "srt").mkdir(parents=True)
+    (engine / "srt" / "server_args.py").write_text("prepare_server_args = tuple\n")
 
-    with pytest.raises(InputError, match="prefix-lost: its arms differ by arguments"):
-        write_arm(tmp_path / "arm", tmp_path, placed, placed.exhibit.reenactment.broken)
-    assert not (tmp_path / "arm").exists()
+    arm = write_arm(tmp_path / "broken", engine, placed, placed.exhibit.reenactment.broken)
+
+    program = (
+        "from importlib.metadata import entry_points\n"
+        "[found] = entry_points(group='sglang.srt.plugins', name='perfgate-museum'); found.load()\n"
+        "from sglang.srt import server_args; print(server_args.prepare_server_args(['--device', 'cpu']))"
+    )
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(arm)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "('--device', 'cpu', '--disable-radix-cache')\n"
 
 
 def make_resolution(name, **choices):

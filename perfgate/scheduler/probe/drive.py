@@ -4,7 +4,8 @@ Standard input has one JSON object: the `model`'s folder, the `model_file` of th
 packages for CPUs that an environment may lack, `arms`, `meters` (`cpu` and `events`, or `instructions`), and the `load`. An arm
 has a `folder` that its engine lies in, empty where the environment has it, and further words `args` of its command line. A load
 is `batch` sequences that decode together for `steps` steps a window, then `requests` in closed loop over as many clients with
-`output` tokens each, prompts of `words` words, each third one with a common beginning; `windows` of each kind.
+`output` tokens each, prompts of `words` words, each third one with a common beginning; `windows` of each kind. At last come
+`queued` requests at once, more than run at a time and of different lengths, of which only steps are counted.
 
 The answer is a JSON list, an object for each arm. Instructions are counted by callgrind, whose `log` the request names.
 Packages that engines stand on are imported once, and each arm is driven in a process forked of this one.
@@ -18,7 +19,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -33,6 +34,8 @@ STEP_S = 0.01
 """What the frozen clock advances a step."""
 
 WARM_STEPS = 24
+QUEUED_OUTPUTS = (4, 12, 20, 28, 36)
+"""Tokens of the answers in a queue, by turns: places become free one by one."""
 STANDS_ON = (
     *("torch", "torch._dynamo", "torch.distributed.tensor", "transformers.models.llama.modeling_llama", "triton"),
     *("openai", "fastapi", "aiohttp", "xgrammar", "torchvision"),
@@ -169,7 +172,7 @@ class PartsDriver:
         """What happens between steps; each yield lets the scheduler make one."""
         load = self.load
         window, count = load["steps"], load["windows"] * len(self.using)
-        self._start(load["batch"], load["batch"], WARM_STEPS + (window + 1) * count)
+        self._start(load["batch"], load["batch"], (WARM_STEPS + (window + 1) * count,))
         yield from self._go_on(WARM_STEPS)
         for _ in range(load["windows"]):
             for meter in self.using:
@@ -179,12 +182,17 @@ class PartsDriver:
         yield from self._finish()
         for _ in range(load["windows"]):
             for meter in self.using:
-                self._start(load["requests"], load["batch"], load["output"])
+                self._start(load["requests"], load["batch"], (load["output"],))
                 self._open(meter, load["requests"])
                 begun = self.steps
                 yield from self._finish()
                 self._close(meter, "request", load["requests"])
-                self.found.append({"part": "scheduler", "unit": "round", "values": {"steps": self.steps - begun}})
+                self._tell_steps("round", begun)
+        for _ in range(load["windows"] if load["queued"] else 0):
+            begun = self.steps
+            self._start(load["queued"], load["queued"], QUEUED_OUTPUTS)
+            yield from self._finish()
+            self._tell_steps("queue", begun)
 
     def _go_on(self, steps: int) -> Iterator[bool]:
         for _ in range(steps):
@@ -209,14 +217,17 @@ class PartsDriver:
         sent_bytes = (self.parts.channels.count_bytes() - self.sent_bytes) / units
         self.found.append({"part": "channels", "unit": unit, "values": {"bytes": sent_bytes}})
 
-    def _start(self, requests: int, clients: int, output: int) -> None:
-        """Let clients take requests one after the other, each the next one where one is done."""
+    def _tell_steps(self, unit: str, begun: int) -> None:
+        self.found.append({"part": "scheduler", "unit": unit, "values": {"steps": self.steps - begun}})
+
+    def _start(self, requests: int, clients: int, outputs: Sequence[int]) -> None:
+        """Let clients take requests one after the other, each the next one where one is done; `outputs` are taken by turns."""
         waiting = iter(range(self.sent, self.sent + requests))
         self.sent += requests
 
         async def serve() -> None:
             for number in waiting:
-                await self._ask(number, output)
+                await self._ask(number, outputs[number % len(outputs)])
 
         self.running = [self.loop.create_task(serve()) for _ in range(clients)]
         self._settle()
