@@ -8,7 +8,7 @@ about 30 kB. What the load generator summed up stays as it wrote it. The script 
 or a change moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
 an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts,
 the experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with GPU
-kernels, what the CPU did stays behind: nothing reads it where kernels ran. Both indexes get the digests of the new
+kernels only these stay, with how they were launched: nothing else is read where kernels ran. Both indexes get the digests of the new
 files, and an event says what was done.
 `perfgate pack OUT_DIR` then puts what is left into one file, of less than half the size.
 """
@@ -44,6 +44,7 @@ DECIMALS = 6
 TOLERANCE = 0.0002
 DETAILS = {"itls", "ttfts", "input_lens", "output_lens", "errors"}
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
+LAUNCH = {"grid", "block", "registers per thread", "shared memory"}
 NOTE = {"event": "thinned", "message": "made smaller for the repository by thin.py"}
 
 
@@ -98,6 +99,8 @@ def thin_trace(packed: bytes) -> bytes:
     on_gpu = [event for event in trace["traceEvents"] if event.get("cat") in ON_GPU]
     if not on_gpu:
         return packed
+    for event in on_gpu:
+        event["args"] = {key: value for key, value in event.get("args", {}).items() if key in LAUNCH}
     text = json.dumps({**trace, "traceEvents": on_gpu}, separators=(",", ":"))
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
