@@ -28,11 +28,11 @@ LIMIT_S = 400
 SHOWN = 3
 """Lines of output that a log keeps of a task."""
 SESSIONS = {
-    "slower": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
+    "slower": "benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled",
     "same": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-aa-1",
     "undecided": "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
     "void": "benchmarks/h200/serving/routed/dummy-closed-c16",
-    "perfgate-results/earlier-20261101-120000": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
+    "perfgate-results/earlier-20261101-120000": "benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled",
 }
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COMMAND = re.compile(r"\s*(\$ )?(perfgate|git|python|make) ")

@@ -2,7 +2,7 @@
 
 Beside each picture goes a line with the digest of its text, by which a test knows that the picture is of today's comment.
 
-Run as `python docs/pictures/make_comment.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures`.
+Run as `python docs/pictures/make_comment.py benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled docs/pictures`.
 """
 
 from __future__ import annotations

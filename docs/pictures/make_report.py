@@ -3,7 +3,7 @@
 Beside it goes a line with the digest of that part of the page, by which a test knows that the picture is of today's page.
 
 Run as
-`python docs/pictures/make_report.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures/report.webp`.
+`python docs/pictures/make_report.py benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled docs/pictures/report.webp`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Entry:
 # Importing only the one that runs keeps `perfgate --help` far under a third of a second. The order is the one of `--help`.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Start here": {
-        "demo": Entry(module="reading.demo", summary="Judge a session recorded on an H200: no GPU and no server needed."),
+        "demo": Entry(module="reading.demo", summary="Judge a session recorded on a GPU: no GPU and no server needed."),
         "gate": Entry(module="measuring.gate", summary="Calibrate if necessary, measure, judge and report: the whole gate."),
         "ab": Entry(module="measuring.ab", summary="Measure one change against the same server without it, judge and report."),
         "compare": Entry(module="reading.compare", summary="Compare logs of a load generator, or result folders: A B."),

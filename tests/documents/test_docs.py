@@ -36,8 +36,8 @@ OWN_NOISE = {"perfgate power --scenario mine.toml --effect 0.03"}  # what the co
 OWN_FILES = ("docs/how-to/compare.md", "docs/how-to/history.md")  # test_docs_history.py runs the latter in one go
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
-    "perfgate check benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15": 1,
-    "perfgate check benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 --format json": 1,
+    "perfgate check benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled": 1,
+    "perfgate check benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled --format json": 1,
     "perfgate check perfgate-demo/regression --format junit --output verdict.xml": 1,
     "perfgate compare perfgate-demo/pass perfgate-demo/inconclusive": 3,
 }

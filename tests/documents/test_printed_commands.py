@@ -19,9 +19,8 @@ from tests.fakes.recorded import BASELINE, ROOT
 
 RUNS = ROOT / "tests" / "fixtures" / "runs"
 RECORDED = {
-    "REGRESSION": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
-    "REGRESSION of a scenario that does not ship": "benchmarks/h200/serving/results/closed-gpu-10-long",
-    "profiled": "benchmarks/h200/serving/results/closed-fused-sum-profiled",
+    "REGRESSION": "benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled",
+    "PASS of a scenario that does not ship": "benchmarks/h200/serving/results/closed-fused-sum-profiled",
     "INCONCLUSIVE": "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
     "INVALID": "benchmarks/h200/serving/routed/dummy-closed-c16",
 }

@@ -87,7 +87,7 @@ def test_recipe__slack(folder):
     assert done.returncode == 0, done.stderr
     ((kind, message),) = heard
     assert kind == "application/json"
-    assert re.match(r"perfgate: REGRESSION on nvidia-h200-141gb: .*Median ITL is worse by", message["text"])
+    assert re.match(r"perfgate: REGRESSION on nvidia-h100-80gb-hbm3: .*Median ITL is worse by", message["text"])
 
 
 def test_recipe__weights_and_biases(folder):

@@ -1,4 +1,4 @@
-"""Sessions measured on an H200 that tests read: gpt-oss-20b's shape with weights that route, unless a line says otherwise."""
+"""Sessions measured on GPUs that tests read: gpt-oss-20b's shape with weights that route, unless a line says otherwise."""
 
 from pathlib import Path
 
@@ -30,10 +30,10 @@ VOID = ROUTED / "dummy-closed-c16"
 """Plain dummy weights, which send every token to the same experts: INVALID."""
 
 OTHERS = ROOT / "benchmarks/h200/serving/results"
-"""Sessions of plain dummy weights, for what no session of a model that routes shows: profiles, and work beside a session."""
+"""Sessions of plain dummy weights, for what none of a model that routes shows: the fused sum, and work beside a session."""
 PROFILED = OTHERS / "closed-fused-sum-profiled"
 """The candidate ran SGLang's fused sum, and both arms were profiled: PASS."""
-SPINNING = OTHERS / "closed-gpu-10-long"
+SPINNING = ROOT / "benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled"
 """The candidate was slowed on purpose, and both arms were profiled: REGRESSION."""
 
 

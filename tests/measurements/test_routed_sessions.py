@@ -181,7 +181,7 @@ def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     ],
 )
 def test_shipped_noise__fails_what_was_slowed_and_passes_equal_twins(name, failed, exit_code):
-    verdict = load_case(ROUTED / f"mxfp4-mixed-c16-graphs-{name}", (SHIPPED_BASELINES,)).verdict
+    verdict = load_case(bring_back(ROUTED) / f"mxfp4-mixed-c16-graphs-{name}", (SHIPPED_BASELINES,)).verdict
 
     gates = {one.metric: one.outcome for one in verdict.judgements if one.gating}
     assert {metric for metric, outcome in gates.items() if outcome is Outcome.REGRESSION} == failed
@@ -206,6 +206,7 @@ def judge_h100(folder, name):
         ("request-80000", ({"output_tok_per_s"}, 1)),
         ("rare-prefill", ({"p99_itl_ms"}, 1)),
         ("gpu-15", ({"median_itl_ms"}, 1)),
+        ("gpu-15-profiled", ({"output_tok_per_s", "median_itl_ms"}, 1)),
         *((name, (set(), 0)) for name in ("aa-2", "aa-4", "aa-5", "aa-6")),
     ],
 )

@@ -1,4 +1,4 @@
-"""`perfgate demo`: a session that was measured on an H200, judged here and now, without a GPU or a server."""
+"""`perfgate demo`: a session that was measured on a GPU, judged here and now, without a GPU or a server."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Recording:
 
 RECORDINGS = {
     "regression": Recording(
-        folder="benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
-        about=f"One NVIDIA H200, {ROUTED}. The candidate's GPU was slowed down on purpose, by 6.0 % of a decode step.",
+        folder="benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled",
+        about=f"One NVIDIA H100, {ROUTED}. The candidate's GPU was slowed down on purpose, by 5.6 % of a decode step.",
     ),
     "pass": Recording(
         folder="benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-1",
@@ -68,7 +68,7 @@ RECORDINGS = {
 )
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> int:
-    """Judge a session that was recorded on an H200: verdict, page and next commands. Needs no GPU and no server.
+    """Judge a session that was recorded on a GPU: verdict, page and next commands. Needs no GPU and no server.
 
     The exit code is always 0.
     """

@@ -13,7 +13,7 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.proof import SUM_OPTION, find_expect
 from perfgate.verdict.validity.expectations import check_expectations
-from tests.fakes.recorded import PROFILED, SPINNING
+from tests.fakes.recorded import OTHERS, PROFILED, bring_back
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,6 +24,11 @@ def read_once():
         place = "perfgate.results.profiling.profiles.read_traces"
         patch.setattr(place, lambda traces: summed(tuple(trace.resolve() for trace in traces)))
         yield
+
+
+def bring_unfused():
+    """A session of the same kernels without the fused sum, profiled in its first block."""
+    return bring_back(OTHERS) / "closed-gpu-10-long"
 
 
 def expect_fused_sum():
@@ -41,7 +46,7 @@ def test_check_expectations__recorded_fused_sum_is_seen():
 
 
 def test_check_expectations__recorded_session_without_the_fused_sum_is_refused():
-    still, more = check(SPINNING, expect_fused_sum())
+    still, more = check(bring_unfused(), expect_fused_sum())
 
     assert still.startswith("block 1, candidate, start 2: kernel triton_poi_fused_copy__mul_sum_0 still runs where")
     assert "ran 0.0 times a step, 0.0 times in the base" in more
@@ -49,9 +54,9 @@ def test_check_expectations__recorded_session_without_the_fused_sum_is_refused()
 
 def test_check_expectations__kernel_that_both_arms_run_proves_no_difference():
     """The kernel that was asked for before runs in the unfused session, too."""
-    assert check(SPINNING, Expect(kernels=("fused_moe_kernel",))) == []
+    assert check(bring_unfused(), Expect(kernels=("fused_moe_kernel",))) == []
 
-    [problem] = check(SPINNING, Expect(added=("fused_moe_kernel",)))
+    [problem] = check(bring_unfused(), Expect(added=("fused_moe_kernel",)))
     assert "ran 49.5 times a step, 49.5 times in the base" in problem
 
 
