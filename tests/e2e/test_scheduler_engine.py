@@ -36,7 +36,7 @@ def test_drive__the_engine_serves_all_requests_and_one_more_wait_a_step_is_count
     assert base.find_value("scheduler.round.steps") >= 2 * 4  # six requests of four tokens over four clients: two rounds
     # Of 32 requests 16 wait. An engine that waits for three free places before it prefills needs fewer steps for them.
     key = "scheduler.queue.steps"
-    assert 2 * 36 < patient.find_value(key) < 0.95 * base.find_value(key)
+    assert 36 < patient.find_value(key) < 0.95 * base.find_value(key)
     # A plug-in of an arm is served with, as the engine's launcher does it: this one counts each token of each answer anew.
     key = "scheduler.decode_step.operators"
     assert plugged_in.find_value(key) > base.find_value(key) + 1
