@@ -55,6 +55,11 @@ class ExhibitArm:
     patch: Variant = "none"
     __pydantic_config__ = _STRICT
 
+    def follow(self, base: ExhibitArm) -> ExhibitArm:
+        """What a candidate serves with: the base's arguments and variables before its own, and the base's patch without one."""
+        patch = base.patch if self.patch == "none" else self.patch
+        return ExhibitArm(args=(*base.args, *self.args), env={**base.env, **self.env}, patch=patch)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reenactment:

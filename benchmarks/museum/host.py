@@ -196,7 +196,8 @@ def ask_work(placed: Placed, python: str) -> tuple[str, dict[str, HostSide]]:
     with tempfile.TemporaryDirectory(prefix="perfgate-museum-") as made:
         base = write_arm(Path(made, "base"), engine, placed, told.base)
         for side in SIDES:
-            candidate = write_arm(Path(made, side), engine, placed, told.broken if side == "broken" else told.fixed)
+            served = (told.broken if side == "broken" else told.fixed).follow(told.base)
+            candidate = write_arm(Path(made, side), engine, placed, served)
             sources = (find_source(str(arm), python, option="arm") for arm in (base, candidate))
             found[side] = compare_work(*measure_arms(*sources), {})
     return found["fixed"].base.version, {side: summarise(one) for side, one in found.items()}

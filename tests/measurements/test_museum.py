@@ -377,6 +377,13 @@ def test_write_arm__an_unchanged_one_is_the_engine_alone(tmp_path):
     assert [entry.name for entry in arm.iterdir()] == ["sglang"]
 
 
+def test_follow__a_candidate_gets_what_the_base_serves_with_before_its_own():
+    told = load_exhibit("decode-fragmented").exhibit.reenactment
+
+    assert told.broken.follow(told.base).args == ("--min-free-slots-delay", "3", "--min-free-slots-delay", "1")
+    assert told.fixed.follow(told.base) == told.base
+
+
 def test_write_arm__arguments_of_a_server_follow_those_that_it_is_driven_with(tmp_path):
     placed = load_exhibit("prefix-lost")
     engine = tmp_path / "sglang"
