@@ -205,7 +205,6 @@ def render_text(report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> 
             why=() if cause else view.reasons,
             consequences=f"{len(others)} more that may follow from it; `{explain}` prints them" if others else "",
             table=Safe(lay(tabulate_rows(view.rows, view.base_title))),
-            has_baseline=report.baseline is not None,
             where=_say_where(build_breakdown(report.attribution, verdict.judgements), verdict),
         )
     )

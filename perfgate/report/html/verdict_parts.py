@@ -205,7 +205,7 @@ def make_measures(verdict: Verdict, scenario: Scenario, view: View) -> Measures 
     if not rows:
         return None
     has_band = any(judgement.band is not None for judgement in verdict.judgements)
-    more = BAND if has_band else " No baseline is stored for this machine, so there is no noise band."
+    more = BAND if has_band else " No noise band is stored for this machine."
     return Measures(
         name="intervals",
         first_title="metric",
