@@ -69,7 +69,7 @@ _OUTCOMES = {
     ),
     Outcome.INCONCLUSIVE: _OutcomeRow(
         order=2,
-        icon="\N{BLACK QUESTION MARK ORNAMENT}",
+        icon="\N{WHITE QUESTION MARK ORNAMENT}",
         sentence="too little evidence to call it slower or not slower",
         exit_code=3,
         remedies=f"{PUBLISHED}{TROUBLESHOOTING}#inconclusive",

@@ -33,7 +33,7 @@ a { color: var(--link); }
 code { background: var(--code); padding: 2px 5px; border-radius: 5px; font-size: 85%; }
 pre { background: var(--field); border-radius: 6px; padding: 12px 14px; } pre code { background: none; padding: 0; }
 blockquote { border-left: 4px solid var(--line); margin: 0; padding: 0 14px; color: var(--quiet); }
-.bad { color: var(--bad); }
+.bad { color: var(--bad); } .open { color: var(--quiet); }
 h3 { font-size: 17px; } sub { color: var(--quiet); vertical-align: baseline; } ol { color: var(--quiet); font-size: 13px; }
 .mail { font: 13px/1.45 "DejaVu Sans Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; width: 80ch;
   height: 34lh; overflow: hidden; margin: 0; padding: 0; }
@@ -55,9 +55,9 @@ def draw(folder: str, out: Path) -> None:
     }
     with tempfile.TemporaryDirectory() as place, open_browser() as browser:
         for name, (body, text) in bodies.items():
-            # GitHub draws both in colour; the fonts of a plain machine have only the shape of one.
+            # GitHub draws the one in red and the other in grey; the fonts of a plain machine have only the shape of one.
             shown = body.replace("\N{CROSS MARK}", '<span class="bad">\N{HEAVY MULTIPLICATION X}</span>')
-            shown = shown.replace("\N{BLACK QUESTION MARK ORNAMENT}", '<strong class="bad">?</strong>')
+            shown = shown.replace("\N{WHITE QUESTION MARK ORNAMENT}", '<strong class="open">?</strong>')
             file = Path(place) / f"{name}.html"
             file.write_text(f"<!doctype html><meta charset='utf-8'><style>{STYLE}</style>{shown}", encoding="utf-8")
             scheme = "dark" if name == "comment-dark" else "light"

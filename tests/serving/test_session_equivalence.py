@@ -49,7 +49,7 @@ def test_measure__wrong_but_fast_is_invalid(tmp_path):
     assert verdict.outcome is Outcome.INVALID
     assert "candidate, start 2: its answers are wrong, however fast" in verdict.reasons[0]
     assert again == verdict
-    assert "- Same answers: log-probs of the candidate differ" in render_case(case)
+    assert "- Answers: log-probs of the candidate differ" in render_case(case)
     assert "\nanswers   log-probs of the candidate differ" in render_text(case)
 
 

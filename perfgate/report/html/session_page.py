@@ -107,7 +107,7 @@ def _list_facts(record: SessionRecord, view: View) -> Iterator[tuple[str, str]]:
     if found:
         yield "Smallest loss found 9 times in 10", ", ".join(found)
     if view.equivalence:
-        yield "Same answers", view.equivalence
+        yield "Answers", view.equivalence
     if view.kernels:
         yield "Kernels", view.kernels
 

@@ -115,8 +115,8 @@ LEGEND = (
     "metric fails. PASS: it is within half the margin, and the bar ends before the dotted line, the margin."
 )
 SHORT_LEGEND = (
-    "Diamond: estimate; bar: its interval. A metric fails if its diamond is beyond the red line, which noise moves outwards, "
-    "and can pass only if its bar ends before the dotted line, its margin."
+    "Diamond: estimate; bar: its interval. A metric fails if its diamond is beyond the red line, half its margin or further "
+    "out where noise is large, and can pass only if its bar ends before the dotted line, its margin."
 )
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
 HERO_ROW, HERO_ABOVE, HERO_BELOW, HERO_EDGE = 54.0, 30.0, 10.0, 10.0

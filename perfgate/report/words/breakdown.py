@@ -165,7 +165,8 @@ def describe_where(found: Attribution, loss_us: float | None) -> str:
     """Say which part got slower, and how much of the loss all of them are."""
     slower = [part for part in found.parts if part.difference_us > 0]
     total_us = found.candidate_us - found.base_us
-    first = f"{shorten_name(slower[0].name)} {slower[0].difference_us:+,.1f} us a step" if slower else ""
+    is_new = bool(slower) and not slower[0].base_us
+    first = f"{shorten_name(slower[0].name)}{' (new)' * is_new} {slower[0].difference_us:+,.1f} us a step" if slower else ""
     if loss_us is None:
         return f"{first} is the {found.kind} that got slower most." if first else f"No {found.kind} got slower."
     share = total_us / loss_us
@@ -184,10 +185,10 @@ def describe_where(found: Attribution, loss_us: float | None) -> str:
             f"{first}; all {found.kind}s took {total_us:+,.1f} us more in the profiled step, the loss is {loss_us:+,.1f} us a "
             "step: they do not add up to it."
         )
-    rest = "which is the loss" if share >= MOST else "the rest is outside of them: the host, the scheduler, communication"
+    rest = "" if share >= MOST else "; the rest is outside of them: the host, the scheduler, communication"
     return (
         f"{first}, {format_percent(slower[0].difference_us / loss_us, 0)} of the loss; all {found.kind}s together "
-        f"{format_percent(share, 0)} ({total_us:+,.1f} of {loss_us:+,.1f} us), {rest}."
+        f"{total_us:+,.1f} of {loss_us:+,.1f} us{rest}."
     )
 
 
