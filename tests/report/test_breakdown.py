@@ -189,7 +189,7 @@ def test_describe_ledger__a_long_one_is_cut():
 @pytest.mark.parametrize(
     ("parts", "loss_us", "words"),
     [
-        ([(1000.0, 1200.0), (50.0, 40.0)], 200.0, "moe0 +200.0 us a step, 100 % of the loss; all kernels together +190.0 of +200.0 us."),
+        ([(1000.0, 1200.0), (50.0, 40.0)], 200.0, "moe0 +200.0 us a step, 100 % of the loss; all kernels together +190.0 of"),
         ([(1000.0, 1100.0)], 200.0, "all kernels together +100.0 of +200.0 us; the rest is outside of them: the host"),
         (
             [(1000.0, 1014.0), (900.0, 791.0)],

@@ -395,9 +395,7 @@ def test_comment__where_a_loss_is_comes_from_the_profiles():
 
     comment = render_comment([make_case("regression", attribution=found)], ROOM)
 
-    where = (
-        "fused\\_moe +450.0 us a step, 84 % of the loss; all kernels together +440.0 of +534.2 us."
-    )
+    where = "fused\\_moe +450.0 us a step, 84 % of the loss; all kernels together +440.0 of +534.2 us."
     assert f"- **Where:** {where}" in comment.replace("fused_moe", "fused\\_moe")
     assert "perfgate profile results/2026-11-20-1  #" in comment
 
