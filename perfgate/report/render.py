@@ -214,7 +214,7 @@ def _say_where(breakdown: Breakdown | None, verdict: Verdict) -> str:
     """Which kernel a loss is in, or what is missing to say so; empty where nothing was lost."""
     if verdict.outcome is not Outcome.REGRESSION:
         return ""
-    return (breakdown.where or breakdown.sentence) if breakdown else "unknown; no profile was taken."
+    return (breakdown.where or breakdown.sentence) if breakdown else "unknown: no profile was taken."
 
 
 def render_as(style: str, report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> bytes:

@@ -74,7 +74,7 @@ ANSWERS = {
         "slower": "REGRESSION: Median ITL +4.8 % (11.13 to 11.66 ms), fails from +1.5 %",
         "how sure": f"3 blocks, 10.0 GPU-minutes. {H200_RATE}",
         "now": f"find the cause; measuring again does not undo it. {REPORT}",
-        "where": "unknown; no profile was taken.",
+        "where": "unknown: no profile was taken.",
     },
     "inconclusive": {
         "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
