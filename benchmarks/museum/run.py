@@ -143,13 +143,12 @@ def require_side(placed: Placed, side: str, record: SessionRecord) -> None:
     told = placed.exhibit.reenactment
     served = record.arms[Arm.BASE]
     common = served.argv[: len(served.argv) - len(told.base.args)]
-    for arm, asked in ((Arm.BASE, (told.base,)), (Arm.CANDIDATE, (told.base, getattr(told, side)))):
+    for arm, asked in ((Arm.BASE, told.base), (Arm.CANDIDATE, getattr(told, side).follow(told.base))):
         served = record.arms[arm]
-        patch = next((one.patch for one in reversed(asked) if one.patch != "none"), None)
         is_same = (
-            served.argv == (*common, *(word for one in asked for word in one.args))
-            and all(one.env.items() <= served.env.items() for one in asked)
-            and served.env.get(VARIABLE) == (f"{placed.name}:{patch}" if patch else None)
+            served.argv == (*common, *asked.args)
+            and asked.env.items() <= served.env.items()
+            and served.env.get(VARIABLE) == (f"{placed.name}:{asked.patch}" if asked.patch != "none" else None)
         )
         if not is_same:
             raise InputError(f"{placed.name}: {side}: {arm.value} of that session served something else; give another folder")
