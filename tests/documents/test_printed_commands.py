@@ -15,7 +15,7 @@ from perfgate.cli import main, program
 from perfgate.cli.examples import EXAMPLES
 from perfgate.cli.reading.demo import RECORDINGS
 from perfgate.scenario.catalog import read_scenario_text
-from tests.fakes.recorded import BASELINE, ROOT
+from tests.fakes.recorded import BASELINE, ROOT, bring_unfused
 
 RUNS = ROOT / "tests" / "fixtures" / "runs"
 RECORDED = {
@@ -107,6 +107,15 @@ def list_told(folder, page, capsys):
 
 @pytest.mark.parametrize("folder", RECORDED.values(), ids=RECORDED)
 def test_report__every_command_that_it_prints_runs_or_names_what_is_there(folder, tmp_path, capsys):
+    require_told(folder, tmp_path, capsys)
+
+
+def test_report__the_same_of_a_regression_of_a_scenario_that_does_not_ship(tmp_path, capsys):
+    require_told(str(bring_unfused()), tmp_path, capsys)
+
+
+def require_told(folder, tmp_path, capsys):
+    """Each command that the reports of a folder print runs, or names what is there."""
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
     told = list_told(folder, tmp_path / "page.html", capsys)
 

@@ -43,3 +43,8 @@ def bring_back(folder):
         return restore_all(folder)
     except InputError as error:
         pytest.skip(str(error))
+
+
+def bring_unfused():
+    """The kernels of PROFILED without the fused sum, the candidate slowed on purpose, both arms profiled: REGRESSION."""
+    return bring_back(OTHERS) / "closed-gpu-10-long"

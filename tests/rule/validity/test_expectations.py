@@ -13,7 +13,7 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.proof import SUM_OPTION, find_expect
 from perfgate.verdict.validity.expectations import check_expectations
-from tests.fakes.recorded import OTHERS, PROFILED, bring_back
+from tests.fakes.recorded import PROFILED, bring_unfused
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,11 +24,6 @@ def read_once():
         place = "perfgate.results.profiling.profiles.read_traces"
         patch.setattr(place, lambda traces: summed(tuple(trace.resolve() for trace in traces)))
         yield
-
-
-def bring_unfused():
-    """A session of the same kernels without the fused sum, profiled in its first block."""
-    return bring_back(OTHERS) / "closed-gpu-10-long"
 
 
 def expect_fused_sum():

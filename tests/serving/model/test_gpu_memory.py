@@ -24,7 +24,7 @@ from perfgate.serving.model.gpu_memory import (
     read_sizes,
     require_memory,
 )
-from tests.fakes.recorded import PROFILED, ROOT, VOID
+from tests.fakes.recorded import PROFILED, ROOT, VOID, bring_unfused
 from tests.fakes.requests import KeptProgress, build_request, use_fake_engine
 
 QWEN3 = {
@@ -121,9 +121,10 @@ def test_require_memory__what_this_repository_runs_fits_its_machines():
         require_memory(scenario, find_config(scenario), build_arms(scenario, card))
 
 
-@pytest.mark.parametrize("session", [VOID, PROFILED])
-def test_explain_misfit__agrees_with_what_was_measured(session):
+@pytest.mark.parametrize("bring", [lambda: VOID, lambda: PROFILED, bring_unfused], ids=["void", "profiled", "unfused"])
+def test_explain_misfit__agrees_with_what_was_measured(bring):
     """The computed sum is no less than what two servers held at most, and no more than 5 % above."""
+    session = bring()
     record = read_record(session)
     lines = (session / "windows.jsonl").read_text().splitlines()
     held_gib = max(json.loads(line)["telemetry"]["gpu_memory_used_bytes"] for line in lines) / GIB
