@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.museum.hooks import BROKEN, Hook, Variant, call_through
 
+FORWARD = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
 BARRIER = "sglang.srt.managers.scheduler.Scheduler._apply_war_barrier"
 PENALTY = "sglang.srt.sampling.penaltylib.min_new_tokens.BatchedMinNewTokensPenalizer._apply"
 GRAPH = "sglang.srt.model_executor.runner_backend.full_cuda_graph_backend.FullCudaGraphBackend.can_run"
@@ -24,6 +25,19 @@ def wait_for_forward(variant: Variant) -> Sequence[Hook]:
         scheduler.schedule_stream.wait_stream(scheduler.forward_stream)
 
     return (Hook(target=BARRIER, around=wait if variant is BROKEN else call_through),)
+
+
+def wait_after_launch(variant: Variant) -> Sequence[Hook]:
+    """A step's launch returns only once the GPU has done the step, so that the scheduler's work overlaps with nothing."""
+
+    def launch(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        found = original(*args, **kwargs)
+        torch.cuda.current_stream().synchronize()
+        return found
+
+    return (Hook(target=FORWARD, around=launch if variant is BROKEN else call_through),)
 
 
 def penalise_by_mask(variant: Variant) -> Sequence[Hook]:
