@@ -109,6 +109,11 @@ class Arm(StrEnum):
     BASE = "base"
     CANDIDATE = "candidate"
 
+    @property
+    def other(self) -> Arm:
+        """The arm that this one is compared with."""
+        return Arm.CANDIDATE if self is Arm.BASE else Arm.BASE
+
 
 class Role(StrEnum):
     """Why a window was measured, and so whether it may be judged."""

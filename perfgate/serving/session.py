@@ -146,7 +146,7 @@ class Driver:
             self.drive.note_ready(start)
         self.client.wait_ready_once()
         for start in starts:
-            self.drive.warm(start, self.client)
+            self.drive.warm(start, self.client, self.drive.latest.get(start.arm.other))
             if not self.blocks:
                 self.drive.probe(start, start.scenario.load.max_concurrency)
                 prove_warm(self.plan, start)

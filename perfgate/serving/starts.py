@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfgate.core import Arm, Role, Window
+from perfgate.core import Arm, Role, Run, Window
 from perfgate.errors import ServerError
 from perfgate.evidence import Answers
 from perfgate.results.answers import store_answers
@@ -73,7 +73,7 @@ class StartDriver:
     """What takes a start from its server's first second to its last window, each on disk before the next begins.
 
     `noise` holds the stored deviations of a window by metric. `begun` is the moment of the monotonic clock from which the
-    folder's times count, `starts` the number of the last start.
+    folder's times count, `starts` the number of the last start, `latest` the last window of each arm since then.
     """
 
     writer: ResultWriter
@@ -83,6 +83,7 @@ class StartDriver:
     noise: Mapping[str, float] = field(default_factory=dict)
     begun: float = field(default_factory=time.monotonic)
     starts: int = 0
+    latest: dict[Arm, Run] = field(default_factory=dict)
 
     @property
     def elapsed_s(self) -> float:
@@ -121,12 +122,16 @@ class StartDriver:
         keep_info(start.server, self.writer.folder, arm=start.arm, start=start.number)
         self.progress.step(f"{start.name} server ready after {start.server.ready_s:.0f} s")
 
-    def warm(self, start: Start, client: Client) -> None:
-        """Discard windows until the next one can count: until two in a row agree, the second without other work."""
+    def warm(self, start: Start, client: Client, other: Run | None = None) -> None:
+        """Discard windows until the next one can count: until two in a row agree, the second without other work.
+
+        `other` is the last window of the other arm, where one was measured under the same load.
+        """
         # One more is discarded where questions empty a cache that windows keep.
         rules, most = self.find_rules(start), start.scenario.warmup.max_discards - start.scenario.load.keep_cache
         while may_discard(list_watched(start.windows), rules, most):
             self.measure(start, client, Role.WARMUP)
+            rules = self.find_rules(start).widen(start.windows[-1].run, other)
             if is_warm(list_watched(start.windows), rules):
                 return
         raise ServerError(f"{start.name} server {explain_cold(list_watched(start.windows), rules)}")
@@ -196,6 +201,7 @@ class StartDriver:
         run = taken.read(self.writer.add_window(taken.raw, **place, **taken.facts))
         window = Window(run=run, arm=start.arm, block=start.block, start=start.number, index=index, role=role, **taken.facts)
         start.windows.append(window)
+        self.latest[start.arm] = run
         self.progress.step(describe_run(start.name, role.value, run, taken))
         if run.is_unanswered:
             raise ServerError(f"{start.name} server answered no request of window {index}: {describe_remark(run.problems[0])}")

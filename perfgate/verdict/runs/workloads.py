@@ -52,7 +52,7 @@ def _describe(keys: Sequence[str], facts: tuple[str, ...], arm: Arm, run: Run, o
         return [key for key, fact in zip(keys, facts, strict=True) if show_fact(other.workload[key]) != fact]
 
     nearest = min(others, key=lambda other: len(differing(other)))
-    there = Arm.CANDIDATE if arm is Arm.BASE else Arm.BASE
+    there = arm.other
     pairs = (
         f"{key} {show_fact(run.workload[key])} in {arm}, {show_fact(nearest.workload[key])} in {there}"
         for key in differing(nearest)

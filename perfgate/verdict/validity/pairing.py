@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import expm1, inf
 from statistics import median
 
@@ -20,6 +20,9 @@ from perfgate.verdict.validity.same_work import advise, describe_other_work
 # The twelfth decimal of a logarithm is where C libraries begin to differ; a verdict must not.
 DECIMALS = 12
 
+FAR = 20.0
+"""Windows that differ by one part of so many of what lies between two arms neither hide such a difference nor feign one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRules:
@@ -32,6 +35,17 @@ class WindowRules:
     tolerance: float
     noise: Mapping[str, float] = field(default_factory=dict)
     allows_retraction: bool = False
+
+    def widen(self, own: Run, other: Run | None) -> WindowRules:
+        """The rules for a start by its last window, where `other` is the other arm's window before that one.
+
+        Between arms that are far apart, windows need not agree more closely than within a twentieth of what lies between.
+        """
+        if other is None:
+            return self
+        here, there = read_run_badness(own), read_run_badness(other)
+        apart = min((abs(here[name] - there[name]) for name in here.keys() & there.keys()), default=0.0)
+        return replace(self, tolerance=max(self.tolerance, apart / FAR))
 
     def describe(self, telemetry: Mapping[str, float]) -> str:
         """What a server did in a window besides the work that was meant; empty for nothing."""
@@ -85,6 +99,10 @@ class ServerStart:
     warmups: tuple[Window, ...]
     measured: tuple[Window, ...]
     reruns: tuple[Window, ...]
+
+    def list_windows(self) -> tuple[Window, ...]:
+        """All windows, by role."""
+        return *self.warmups, *self.measured, *self.reruns
 
     def settle(self, rules: WindowRules) -> Settled:
         """Let each re-run replace the window that the rules want measured again at that point.

@@ -84,6 +84,7 @@ def check_clock(session: Session, starts: Iterable[ServerStart]) -> Iterator[str
 def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iterator[str]:
     """One fresh server per arm and block, warmed until steady, re-run at most once and only where the rule says so."""
     seen: dict[int, ServerStart] = {}
+    starts = tuple(starts)
     for start in starts:
         if start.number in seen:
             other = seen[start.number]
@@ -92,11 +93,12 @@ def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iter
                 f"{start.block}; every arm of every block needs a server of its own"
             )
         seen[start.number] = start
-        yield from _check_warmth(start, limits)
+        others = [window for other in starts if other.arm is not start.arm for window in other.list_windows()]
+        yield from _check_warmth(start, others, limits)
         yield from _check_reruns(start, limits)
 
 
-def _check_warmth(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
+def _check_warmth(start: ServerStart, others: Iterable[Window], limits: AdmissionLimits) -> Iterator[str]:
     most = limits.scenario.warmup.max_discards
     discarded = list_watched(start.warmups)
     if discarded and not may_discard(discarded[:-1], limits.rules, most):
@@ -107,9 +109,17 @@ def _check_warmth(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
         yield f"start {start.number}: no window was discarded, so a cold one would be judged; measure again with warm-up"
         return
     curve = (*start.warmups, *start.measured[:2])
-    if not is_steady([read_badness(window) for window in curve], limits.scenario.warmup.steady_ratio, limits.noise):
+    # The driver may have stopped at any but the first of them.
+    tolerance = max(_widen(window, others, limits.rules).tolerance for window in start.warmups[1:] or start.warmups)
+    if not is_steady([read_badness(window) for window in curve], tolerance, limits.noise):
         shown = describe_curve(window.run for window in curve)
         yield f"start {start.number}: never steady ({shown}); stop other work on the machine"
+
+
+def _widen(window: Window, others: Iterable[Window], rules: WindowRules) -> WindowRules:
+    """The rules that the driver had when it had measured `window`."""
+    before = sort_by_time(other for other in others if other.ended_s <= window.begun_s)
+    return rules.widen(window.run, before[-1].run if before else None)
 
 
 def _check_reruns(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:

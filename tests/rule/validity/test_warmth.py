@@ -69,6 +69,49 @@ def test_is_warm__by_the_scale_and_the_noise_of_the_judge(after, ratio, noise, e
     assert is_steady_for_judge(before, after, ratio, noise) is expected
 
 
+def build_start(arm, number, *speeds):
+    """A start of two warm-up windows and two measured ones, at these speeds."""
+    windows = build_windows(*({"output_tok_per_s": speed} for speed in speeds))
+    roles = [Role.WARMUP, Role.WARMUP, Role.MEASURED, Role.MEASURED]
+    begun = 10.0 * number
+    return [
+        replace(window, arm=arm, start=number, role=role, begun_s=begun + window.begun_s, ended_s=begun + window.ended_s)
+        for window, role in zip(windows, roles, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "other", "expected"),
+    [
+        # Nine times as slow as the base, without CUDA graphs: its windows scatter by several percent, which hides nothing.
+        ([218.0, 230.0, 243.5, 212.5], 2099.7, True),
+        # The same scatter says too much of a loss of a third, or of none.
+        ([1418.0, 1495.0, 1582.0, 1381.0], 2099.7, False),
+        ([2180.0, 2300.0, 2435.0, 2125.0], 2099.7, False),
+        # Far faster is as far.
+        ([218.0, 230.0, 243.5, 212.5], 24.0, True),
+        # Not within a twentieth of ln 9.1.
+        ([218.0, 250.0, 290.0, 340.0], 2099.7, False),
+    ],
+)
+def test_is_warm__as_close_as_what_lies_between_the_arms_asks(speeds, other, expected):
+    rules = WindowRules(tolerance=0.03)
+    limits = AdmissionLimits(scenario=make_scenario(blocks=Blocks(windows=2)), gated=())
+    windows = [*build_start(Arm.BASE, 1, *[other] * 4), *build_start(Arm.CANDIDATE, 2, *speeds)]
+    last = [build_run(output_tok_per_s=speed) for speed in speeds[:2]]
+
+    assert is_warm([(run, {}) for run in last], rules.widen(last[-1], build_run(output_tok_per_s=other))) is expected
+    assert (not list(check_starts(group_windows(windows), limits))) is expected
+
+
+def test_check_starts__an_arm_is_held_against_what_was_measured_before_it():
+    limits = AdmissionLimits(scenario=make_scenario(blocks=Blocks(windows=2)), gated=())
+    slow, fast = (218.0, 230.0, 243.5, 212.5), [2099.7] * 4
+    windows = [*build_start(Arm.CANDIDATE, 1, *slow), *build_start(Arm.BASE, 2, *fast)]
+
+    assert [problem for problem in check_starts(group_windows(windows), limits) if "start 1: never steady" in problem]
+
+
 def watch(*readings, speeds=None):
     runs = [build_run(output_tok_per_s=speed) for speed in speeds or [100.0] * len(readings)]
     return list(zip(runs, readings, strict=True))
