@@ -5,7 +5,7 @@
 Left out: generated texts, what warm-up windows tell of single requests (nothing judges it), the server's settings in
 all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to
 about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
-or a change moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
+or a ratio of the arms moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
 an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts,
 the experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with GPU
 kernels only these stay, with how they were launched: nothing else is read where kernels ran. Both indexes get the digests
@@ -21,7 +21,7 @@ import json
 import re
 import shutil
 import sys
-from math import inf
+from math import inf, log1p
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,14 @@ def thin_line(run: dict[str, Any], drops: set[str]) -> dict[str, Any]:
 
 
 def compare(source: Path, target: Path) -> float:
-    """The largest movement of any metric's change between two folders; infinite where an outcome differs."""
+    """The largest movement of any metric's ratio of arms between two folders, as a log; infinite where an outcome differs."""
     before, after = (judge_alone(folder) for folder in (source, target))
     if [found.outcome for found in before] != [found.outcome for found in after]:
         return inf
     pairs = zip(before, after, strict=True)
-    moved = [abs(one.change - two.change) for one, two in pairs if one.change is not None and two.change is not None]
+    moved = [
+        abs(log1p(one.change) - log1p(two.change)) for one, two in pairs if one.change is not None and two.change is not None
+    ]
     # A session that is void tells no change.
     return max(moved, default=0.0)
 
