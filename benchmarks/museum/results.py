@@ -44,7 +44,7 @@ class SideResult:
 
     @property
     def teller(self) -> str:
-        """The gating metric that tells the loss most surely; empty where none is slower."""
+        """The gating metric that tells the loss most surely; empty where none is slower, or a counter tells it."""
         slower = {name: one for name, one in self.metrics.items() if one.gating and one.outcome is Outcome.REGRESSION}
         return max(slower, key=lambda name: slower[name].worse or 0.0, default="")
 
@@ -96,6 +96,8 @@ def describe_match(side: SideResult, expected: Prediction) -> str:
     """How what came compares with what was expected, in a word or two."""
     if side.outcome is not expected.outcome:
         return "not as expected"
+    if is_told(side) and not side.teller:
+        return "by a counter"
     told = side.metrics.get(expected.metric)
     is_other = is_told(side) and (told is None or told.outcome is not Outcome.REGRESSION)
     return "by another metric" if is_other else "as expected"

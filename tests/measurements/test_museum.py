@@ -508,6 +508,18 @@ def test_write_page__counts_hits_with_their_exact_bound(tmp_path, home, gate):
     assert "PASS (not as expected)" in page
 
 
+def test_write_page__a_counter_tells_a_loss_that_no_metric_has_decided(tmp_path, home, gate):
+    placed = load_exhibit("one", home)
+    result = run_exhibit(placed, make_museum(tmp_path, gate))
+    undecided = {name: replace(one, outcome=Outcome.INCONCLUSIVE) for name, one in result.broken.metrics.items()}
+    reasons = ("Decode steps in a CUDA graph 100.0 % to 0.0 % (-100.0 %, fails beyond -1.0 %)",)
+    counted = replace(result, broken=replace(result.broken, metrics=undecided, reasons=reasons))
+
+    page = render.write_page([render.Shown(placed=placed, result=counted)], ())
+
+    assert "REGRESSION (by a counter) | Decode steps in a CUDA graph 100.0 % to 0.0 %; " in page
+
+
 def make_side(base, candidate):
     metric = {"base": (tuple(base),), "candidate": (tuple(candidate),)}
     return SideResult(

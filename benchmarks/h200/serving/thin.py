@@ -5,11 +5,11 @@
 Left out: generated texts, what warm-up windows tell of single requests (nothing judges it), the server's settings in
 all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to
 about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
-or a ratio of the arms moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
-an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts,
-the experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with GPU
-kernels only these stay, with how they were launched: nothing else is read where kernels ran. Both indexes get the digests
-of the new files, and an event says what was done.
+or a ratio of the arms moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server
+tells what an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to
+the fixed prompts, the experts that tokens chose and the stored noise that the session was judged by come along
+unchanged. Of a profile with GPU kernels only these stay, with how they were launched: nothing else is read where
+kernels ran. Both indexes get the digests of the new files, and an event says what was done.
 `perfgate pack OUT_DIR` then puts what is left into one file, of less than half the size.
 """
 
