@@ -1,11 +1,10 @@
-"""Write docs/how-to/bisect.md from results.json; no figure in it is typed by hand.
+"""Write docs/how-to/bisect.md from results.json.xz; no figure in it is typed by hand.
 
 Usage: python -m benchmarks.bisect.render
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from statistics import fmean
@@ -15,20 +14,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.bisect.ranges import ROOT, TAIL_DF
 from benchmarks.bisect.simulate import MIXED
+from benchmarks.verdict.record import read_results
 from perfgate.metrics import METRICS
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "how-to" / "bisect.md"
 TITLES = {MIXED: "mixed lengths, 16 at a time"}
 TARGET = 0.9
 
 
 def main() -> int:
-    if not RESULTS.exists():
-        print(f"{RESULTS} is missing: run `python -m benchmarks.bisect.simulate`", file=sys.stderr)
+    found = read_results("results", HERE)
+    if found is None:
+        print(f"{HERE}/results.json.xz is missing: run `python -m benchmarks.bisect.simulate`", file=sys.stderr)
         return 2
-    PAGE.write_text(write_page(json.loads(RESULTS.read_text(encoding="utf-8"))), encoding="utf-8")
+    PAGE.write_text(write_page(found), encoding="utf-8")
     print(f"written to {PAGE}")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import platform
 import sys
 import time
@@ -28,7 +29,7 @@ def as_rate(count: int, tries: int) -> dict[str, float]:
 
 
 def write_results(name: str, began: float, facts: Mapping[str, Any], folder: Path = RESULTS) -> Path:
-    """Write `results/NAME.json` with the command, versions and wall time; `began` is from time.perf_counter()."""
+    """Write `results/NAME.json.xz` with the command, versions and wall time; `began` is from time.perf_counter()."""
     import numpy as np
     import scipy
 
@@ -43,15 +44,16 @@ def write_results(name: str, began: float, facts: Mapping[str, Any], folder: Pat
         "wall_s": round(time.perf_counter() - began, 1),
     }
     folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps({"made": made, **facts}, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
+    path = folder / f"{name}.json.xz"
+    text = json.dumps({"made": made, **facts}, separators=(",", ":"), sort_keys=True)
+    path.write_bytes(lzma.compress(f"{text}\n".encode(), preset=9))
     return path
 
 
-def read_results(name: str) -> dict[str, Any] | None:
+def read_results(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
     """What `write_results` wrote last; None when it has not been run."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    path = folder / f"{name}.json.xz"
+    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else None
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -1,18 +1,17 @@
 """The published figures on bisecting are those of the stored results, and the searches behind them are what they claim."""
 
-import json
-
 import pytest
 
 from benchmarks.bisect.ranges import COMMITS, Noise, draw_range
-from benchmarks.bisect.render import PAGE, RESULTS, write_page
+from benchmarks.bisect.render import HERE, PAGE, write_page
 from benchmarks.bisect.searchers import SEARCHERS, bisect_by
+from benchmarks.verdict.record import read_results
 
 QUIET = Noise(scenario="none", metric="none", deviation=0.001, blocks=6, minutes=1.0)
 
 
 def test_page__shows_the_stored_results():
-    assert write_page(json.loads(RESULTS.read_text(encoding="utf-8"))) == PAGE.read_text(encoding="utf-8")
+    assert write_page(read_results("results", HERE)) == PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", [name for name in SEARCHERS if "5 %" not in name or "1.5 %" in name])

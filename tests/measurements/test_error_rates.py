@@ -591,12 +591,12 @@ def test_published_page__its_commands_name_folders_that_are_there():
 
     history = [folder for folder in named if folder.startswith("build/history/")]
 
-    assert len(named) == 10
+    assert len(named) == 11
     assert [folder for folder in named if folder not in history and not (ROOT / folder / "session.json").exists()] == []
     # `python -m benchmarks.history` puts them there.
     routed = "benchmarks/h200/serving/routed"
-    away = ("aa-8", "prefill-10000")
-    assert history == [f"build/history/{HOMES[routed]}/{routed}/mxfp4-mixed-c16-graphs-{name}" for name in away]
+    away = ("graphs-aa-8", "aa-12", "graphs-prefill-10000")
+    assert history == [f"build/history/{HOMES[routed]}/{routed}/mxfp4-mixed-c16-{name}" for name in away]
 
 
 def test_injections_page__its_table_is_what_the_stored_baseline_says():
