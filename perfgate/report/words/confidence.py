@@ -63,8 +63,11 @@ def describe_spent(session: Session) -> str:
     timing = session.timing
     if timing is None:
         return discarded
-    shares = (("measuring", timing.measuring_s), ("warming up", timing.warming_s), ("starting servers", timing.starting_s))
-    spent = ", ".join(f"{format_percent(seconds / timing.took_s, 0)} {what}" for what, seconds in shares if seconds > 0)
+    known = (("measuring", timing.measuring_s), ("warming up", timing.warming_s), ("starting servers", timing.starting_s))
+    shares = (*known, ("between them", timing.took_s - sum(seconds for _, seconds in known)))
+    told = ((seconds / timing.took_s, what) for what, seconds in shares)
+    # A share below half a percent would read as none.
+    spent = ", ".join(f"{format_percent(share, 0)} {what}" for share, what in told if share >= 0.005)
     return f"{spent}; {discarded}"
 
 
