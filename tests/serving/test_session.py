@@ -101,6 +101,20 @@ def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
     assert {window.role for window in session.windows} == {Role.WARMUP}
 
 
+@pytest.mark.parametrize(("slow", "problems"), [("9.0", 0), ("1.5", 1)])
+def test_measure__windows_scatter_less_than_what_lies_between_the_arms(tmp_path, monkeypatch, slow, problems):
+    monkeypatch.setenv("FAKE_BENCH", "ragged")
+    arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env={"FAKE_SLOW": slow})}
+    steady = {"steady_ratio = 0.50": "steady_ratio = 0.03"}
+    measure(build_request(tmp_path / "out", fields={"arms": arms}, **steady), KeptProgress())
+    _, session = load_results(tmp_path / "out")
+
+    found = list_problems(session)
+    assert len(found) == problems
+    assert all("candidate server never got steady" in problem for problem in found)
+    assert session.is_complete
+
+
 def test_measure__failing_load_generator_voids_the_session_and_keeps_its_windows(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_BENCH", "fail_third")
     measure(build_request(tmp_path / "out"), KeptProgress())

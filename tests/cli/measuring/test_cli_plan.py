@@ -12,8 +12,8 @@ def test_plan__prints_commands_to_paste(capsys):
     assert main(["plan", "--changed", PATH, "--minutes", "15"]) == 0
 
     said = capsys.readouterr().out.splitlines()
-    assert "perfgate gate gpt-oss-20b-shape-mxfp4-mixed-c16 --blocks 2 --scenarios-in-pr 2" in said
-    assert any(line.startswith("not measured: gpt-oss-20b-shape-mxfp4-mixed-c64: its first look takes") for line in said)
+    assert "perfgate gate gpt-oss-20b-shape-mxfp4-mixed-c16 --blocks 2 --scenarios-in-pr 3" in said
+    assert any(line.startswith("not measured: gpt-oss-20b-shape-mxfp4-saturation: its first look takes") for line in said)
     assert any(line.startswith("no touched path asks for ") for line in said)
 
 
@@ -23,7 +23,7 @@ def test_plan__reads_the_list_of_git_diff(capsys, monkeypatch):
     assert main(["plan", "--changed", "-", "--format", "json"]) == 0
 
     found = json.loads(capsys.readouterr().out)
-    assert [one["scenario"] for one in found["selected"]][-1] == "gpt-oss-20b-shape-mxfp4-c1"
+    assert [one["scenario"] for one in found["selected"]][-1] == "gpt-oss-20b-shape-mxfp4-mixed-c64"
     assert found["unknown"] == ["README.md"]
     assert {one["scenario"] for one in found["unselected"] if one["is_wanted"]} >= {"gpt-oss-20b-shape-mxfp4-saturation"}
 

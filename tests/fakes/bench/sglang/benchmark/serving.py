@@ -1,8 +1,8 @@
 """A bench_serving that sends nothing: it asks the fake engine how slow it is and writes what a real one would have.
 
-FAKE_BENCH chooses the behaviour: ok, unsteady (each window half as fast as the one before), fail_third (the third fails),
-drop_one (one request of each window is not answered), empty (each answer ends before its first token), garbage (what it writes
-is no result), hang (it never ends).
+FAKE_BENCH chooses the behaviour: ok, unsteady (each window half as fast as the one before), ragged (every second window of a
+slow server is 6 % slower), fail_third (the third fails), drop_one (one request of each window is not answered), empty (each
+answer ends before its first token), garbage (what it writes is no result), hang (it never ends).
 """
 
 import argparse
@@ -45,6 +45,8 @@ class Bench:
         waited = time.monotonic() - begun
         if self.behaviour == "unsteady":
             slow *= 2.0**self.calls
+        if self.behaviour == "ragged" and slow > 1.0:
+            slow *= 1.06 ** (self.calls % 2)
         line = build_line(args, slow, waited if waited >= MIN_STALL_S else 0.0, lost=int(self.behaviour == "drop_one"))
         if self.behaviour == "empty":
             # So SGLang ends a request whose grammar no word fits; bench_serving counts the tokens that it asked for.
