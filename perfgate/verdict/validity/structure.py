@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
@@ -76,8 +76,7 @@ def check_clock(session: Session, starts: Iterable[ServerStart]) -> Iterator[str
         if after.block < before.block:
             yield f"{after.name}: was measured after block {before.block}; {advice}"
     for start in starts:
-        order = [*start.warmups, *start.measured, *start.reruns]
-        if any(after.begun_s < before.begun_s for before, after in pairwise(order)):
+        if any(after.begun_s < before.begun_s for before, after in pairwise(start.list_windows())):
             yield f"start {start.number}: its windows are numbered against the order of time; {advice}"
 
 
@@ -85,6 +84,7 @@ def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iter
     """One fresh server per arm and block, warmed until steady, re-run at most once and only where the rule says so."""
     seen: dict[int, ServerStart] = {}
     starts = tuple(starts)
+    windows = sort_by_time(window for start in starts for window in start.list_windows())
     for start in starts:
         if start.number in seen:
             other = seen[start.number]
@@ -93,12 +93,11 @@ def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iter
                 f"{start.block}; every arm of every block needs a server of its own"
             )
         seen[start.number] = start
-        others = [window for other in starts if other.arm is not start.arm for window in other.list_windows()]
-        yield from _check_warmth(start, others, limits)
+        yield from _check_warmth(start, windows, limits)
         yield from _check_reruns(start, limits)
 
 
-def _check_warmth(start: ServerStart, others: Iterable[Window], limits: AdmissionLimits) -> Iterator[str]:
+def _check_warmth(start: ServerStart, windows: Sequence[Window], limits: AdmissionLimits) -> Iterator[str]:
     most = limits.scenario.warmup.max_discards
     discarded = list_watched(start.warmups)
     if discarded and not may_discard(discarded[:-1], limits.rules, most):
@@ -110,15 +109,15 @@ def _check_warmth(start: ServerStart, others: Iterable[Window], limits: Admissio
         return
     curve = (*start.warmups, *start.measured[:2])
     # The driver may have stopped at any but the first of them.
-    tolerance = max(_widen(window, others, limits.rules).tolerance for window in start.warmups[1:] or start.warmups)
+    tolerance = max(_widen(window, windows, limits.rules).tolerance for window in start.warmups[1:] or start.warmups)
     if not is_steady([read_badness(window) for window in curve], tolerance, limits.noise):
         shown = describe_curve(window.run for window in curve)
         yield f"start {start.number}: never steady ({shown}); stop other work on the machine"
 
 
-def _widen(window: Window, others: Iterable[Window], rules: WindowRules) -> WindowRules:
-    """The rules that the driver had when it had measured `window`."""
-    before = sort_by_time(other for other in others if other.ended_s <= window.begun_s)
+def _widen(window: Window, windows: Sequence[Window], rules: WindowRules) -> WindowRules:
+    """The rules that the driver had when it had measured `window`, of all `windows` by time."""
+    before = [other for other in windows if other.arm is window.arm.other and other.ended_s <= window.begun_s]
     return rules.widen(window.run, before[-1].run if before else None)
 
 
