@@ -5,8 +5,6 @@ Usage: python -m benchmarks.error_rates.render [results.json.xz]
 
 from __future__ import annotations
 
-import json
-import lzma
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.error_rates.goals import MAX_FALSE, MIN_REPLAYS, STALL_LOSS
+from benchmarks.verdict.record import read_packed
 from perfgate.metrics import METRICS
 from perfgate.report.chart.curves import choose_sign
 from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
@@ -52,7 +51,7 @@ def main() -> int:
 
 def read_results(path: Path = RESULTS) -> dict[str, Any]:
     """What `replay` found, as it packed it."""
-    return dict(json.loads(lzma.decompress(path.read_bytes())))
+    return read_packed(path)
 
 
 def write_page(found: Mapping[str, Any]) -> str:

@@ -7,8 +7,6 @@ Usage: python -m benchmarks.error_rates.replay LIST.toml --out results.json.xz
 from __future__ import annotations
 
 import argparse
-import json
-import lzma
 import platform
 import sys
 import time
@@ -18,6 +16,7 @@ from benchmarks.error_rates.co_tenant_study import read_co_tenants, study_co_ten
 from benchmarks.error_rates.rates import SEED
 from benchmarks.error_rates.recordings import read_list, read_recordings
 from benchmarks.error_rates.studies import LIMIT, study_all
+from benchmarks.verdict.record import write_packed
 from perfgate import __version__
 from perfgate.errors import InputError, PerfgateError
 from perfgate.storage.rounding import round_floats
@@ -50,8 +49,7 @@ def main() -> int:
         "seed": SEED,
         "wall_s": time.perf_counter() - began,
     }
-    text = json.dumps(round_floats({"made": made, **result}), separators=(",", ":"), sort_keys=True)
-    given.out.write_bytes(lzma.compress(f"{text}\n".encode(), preset=9))
+    write_packed(given.out, round_floats({"made": made, **result}))
     for one in skipped:
         print(f"left out: {one.entry.folder.name}: {one.reason}", file=sys.stderr)
     print(f"{sum(case['replays'] for case in result['cases'])} replays of {len(found)} folders, written to {given.out}")

@@ -45,15 +45,25 @@ def write_results(name: str, began: float, facts: Mapping[str, Any], folder: Pat
     }
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json.xz"
-    text = json.dumps({"made": made, **facts}, separators=(",", ":"), sort_keys=True)
-    path.write_bytes(lzma.compress(f"{text}\n".encode(), preset=9))
+    write_packed(path, {"made": made, **facts})
     return path
 
 
 def read_results(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
     """What `write_results` wrote last; None when it has not been run."""
     path = folder / f"{name}.json.xz"
-    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else None
+    return read_packed(path) if path.exists() else None
+
+
+def write_packed(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write results as JSON, packed by xz: equal facts give equal bytes."""
+    text = json.dumps(facts, separators=(",", ":"), sort_keys=True)
+    path.write_bytes(lzma.compress(f"{text}\n".encode(), preset=9))
+
+
+def read_packed(path: Path) -> dict[str, Any]:
+    """What `write_packed` wrote."""
+    return dict(json.loads(lzma.decompress(path.read_bytes())))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
