@@ -231,7 +231,7 @@ def _describe_broken(one: Shown) -> tuple[str, str, str]:
     found = side.metrics.get(metric)
     worse = None if found is None else found.worse
     size = "" if worse is None else f"{METRICS[metric].title} {_describe_change(metric, worse)}"
-    if is_told(side) and not side.teller:
+    if side.is_counted:
         size = f"{side.reasons[0].partition(' (')[0]}; {size}"
     why = f": {side.reasons[0]}" if side.outcome is Outcome.INVALID and side.reasons else ""
     return f"{side.outcome.value} ({describe_match(side, expected)}){why}", size, f"{side.minutes:.1f}"

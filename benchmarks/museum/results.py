@@ -48,6 +48,11 @@ class SideResult:
         slower = {name: one for name, one in self.metrics.items() if one.gating and one.outcome is Outcome.REGRESSION}
         return max(slower, key=lambda name: slower[name].worse or 0.0, default="")
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether a counter alone tells the loss."""
+        return is_told(self) and not self.teller
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExhibitResult:
@@ -96,7 +101,7 @@ def describe_match(side: SideResult, expected: Prediction) -> str:
     """How what came compares with what was expected, in a word or two."""
     if side.outcome is not expected.outcome:
         return "not as expected"
-    if is_told(side) and not side.teller:
+    if side.is_counted:
         return "by a counter"
     told = side.metrics.get(expected.metric)
     is_other = is_told(side) and (told is None or told.outcome is not Outcome.REGRESSION)
