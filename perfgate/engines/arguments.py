@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+TRANSFER = "--disaggregation-transfer-backend"
+"""The option that says how keys and values get from the server that computes prompts to the one that decodes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -15,17 +18,24 @@ class Layout:
 
     With DP attention (`is_attention_data`) the data ranks share the GPUs of the tensor ranks: each of them computes the
     attention of its own requests. Expert parallelism spreads whole experts over the tensor ranks and takes no further GPU.
+    Where prefill and decode are apart (`is_disaggregated`), a second server of the same ranks has the next GPUs.
     """
 
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
     is_attention_data: bool = False
+    is_disaggregated: bool = False
     first_gpu: int = 0
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the server takes, from number `first_gpu` on."""
+        """How many GPUs the arm takes, from number `first_gpu` on."""
+        return self.server_gpus * (2 if self.is_disaggregated else 1)
+
+    @property
+    def server_gpus(self) -> int:
+        """How many GPUs one server takes."""
         return self.tensor * self.pipeline * (1 if self.is_attention_data else self.data)
 
     @property
@@ -51,6 +61,8 @@ def read_layout(args: Sequence[str]) -> Layout:
         pipeline=_read_number(args, 1, "--pp", "--pp-size", "-pp", "--pipeline-parallel-size"),
         data=_read_number(args, 1, "--dp", "--dp-size", "-dp", "--data-parallel-size"),
         is_attention_data="--enable-dp-attention" in args,
+        # Whoever names a mode too starts that one server; with the transfer alone, perfgate starts both.
+        is_disaggregated=read_option(args, TRANSFER) is not None and read_option(args, "--disaggregation-mode") is None,
         first_gpu=_read_number(args, 0, "--base-gpu-id"),
     )
 

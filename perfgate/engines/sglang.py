@@ -71,6 +71,8 @@ SGLANG = Engine(
         "prefill_others": "cuda_graph_passes_total[prefill_none]",
         "generated": "generation_tokens_total",
         "verified": "spec_verify_calls_total",
+        "transfer_ms": "kv_transfer_latency_ms_sum",
+        "transfers": "kv_transfer_latency_ms_count",
     },
     phases=_PHASES,
     batch=_BATCH,

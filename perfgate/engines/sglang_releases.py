@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfgate.engines.arguments import read_option
+from perfgate.engines.arguments import TRANSFER, read_option
 from perfgate.engines.insides import order_version
 
 ENGINE = "sglang"
@@ -195,9 +195,13 @@ NEEDS_A_GPU = {
     "--speculative-algorithm": "speculative decoding: drafts are verified by CUDA kernels alone",
     "--enable-hierarchical-cache": "HiCache: memory of the host is registered with CUDA",
     "--enable-dp-attention": "DP attention: the attention backend cannot pad the batches of the ranks to one size",
+    TRANSFER: "prefill and decode apart: the pool of tokens is registered as memory of a GPU",
     **dict.fromkeys(_EXPERT_RANKS, "expert parallelism: the layer takes -1, another rank's expert, for its own"),
 }
-"""What no release serves on a CPU, by the option that asks for it: read in 0.5.16, .19, .21, .23, tried with 0.5.15.post1."""
+"""What no release serves on a CPU, by the option that asks for it: read in 0.5.16, .19, .21, .23, tried with 0.5.15.post1.
+
+Prefill and decode apart were tried with 0.5.23 and NIXL 1.5.1.
+"""
 
 
 def explain_refused(words: Sequence[str], version: str) -> str | None:

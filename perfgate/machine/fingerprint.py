@@ -121,8 +121,13 @@ def read_software(python: str) -> dict[str, str]:
 
 def read_nccl(python: str) -> str:
     """The version of the NCCL that the torch of `python` brings along; "absent" where it brings none."""
-    found = _ask_versions(python, *_NCCL)
-    return next((found[name] for name in _NCCL if found[name] != ABSENT), ABSENT)
+    return next((version for version in read_versions(python, *_NCCL).values() if version != ABSENT), ABSENT)
+
+
+def read_versions(python: str, *names: str) -> dict[str, str]:
+    """The versions of packages that `python` has, by their names or those of their modules; "absent" where it has none."""
+    found = _ask_versions(python, *names)
+    return {name: found[name] for name in names}
 
 
 def _ask_versions(python: str, *packages: str) -> dict[str, str]:

@@ -54,7 +54,10 @@ CHOICES = vocabulary()[100:102]
 _PYTHON = Tool(timeout_s=300.0, missing=EngineError, failed=EngineError)
 
 MAY_BE_MISSING = frozenset(
-    {"retracted", "capacity", "decode_graphs", "decode_others", "prefill_graphs", "prefill_others", "generated", "verified"}
+    {
+        *("retracted", "capacity", "decode_graphs", "decode_others", "prefill_graphs", "prefill_others"),
+        *("generated", "verified", "transfers", "transfer_ms"),
+    }
 )
 """What stays away until something happens that no trial makes happen, and what a verdict can do without: its counters."""
 
@@ -213,7 +216,7 @@ def read_printed(stand: Stand) -> str:
 
 def read_metrics(stand: Stand) -> str:
     """Its metrics have the gauges and counters that are read, and the counters grew."""
-    found = scrape(stand.server.metrics_url or "") or Scrape(took_s=0.0, gauges={}, counters={})
+    found = scrape(*stand.server.metrics_urls) or Scrape(took_s=0.0, gauges={}, counters={})
     missing = (stand.engine.gauges.keys() - found.gauges.keys()) | (stand.engine.counters.keys() - found.counters.keys())
     still = [name for name in ("prompts", "hits", "queued") if not found.counters.get(name)]
     if lost := sorted({*(missing - MAY_BE_MISSING), *still}):

@@ -12,6 +12,7 @@ FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
 CACHE_HIT_RATE = "cache_hit_rate"
 KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED = "kernels_compiled", "graphs_captured", "requests_retracted"
 KV_CAPACITY, ACCEPT_LENGTH = "kv_capacity_tokens", "accept_length"
+KV_TRANSFER_MS = "kv_transfer_ms"
 DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE = "decode_graph_share", "prefill_graph_share"
 ANSWERS_MALFORMED = "answers_malformed"
 
@@ -74,6 +75,11 @@ READINGS: dict[str, ReadingKind] = {
     PREFILL_GRAPH_SHARE: ReadingKind(unit="1", meaning="prefill steps that replayed a CUDA graph, as a share of all of them"),
     ACCEPT_LENGTH: ReadingKind(
         unit="tokens", meaning="generated tokens for each verification of a draft; absent without speculative decoding"
+    ),
+    KV_TRANSFER_MS: ReadingKind(
+        unit="ms",
+        meaning="mean time that a prompt's keys and values took from the server that computed them to the one that decodes; "
+        "absent unless these are apart",
     ),
     ANSWERS_MALFORMED: ReadingKind(
         unit="1", meaning="answers without the form that the load requires; absent if it requires none"

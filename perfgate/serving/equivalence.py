@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ ROUNDING = 1e-6
 
 
 def ask(server: Server, rules: Equivalence) -> tuple[bytes, Question]:
-    """Return the server's raw reply to all prompts, sent in one batch, and what was asked.
+    """Return the server's raw reply to all prompts, sent in one batch if one server answers, and what was asked.
 
     The cache is emptied first, so that every token is computed. Raise ServerError when the server refuses or gives no reply:
     where it cannot give log-probs, the scenario has to say equivalence.enabled = false.
@@ -40,7 +41,15 @@ def ask(server: Server, rules: Equivalence) -> tuple[bytes, Question]:
     )
     path, content = build_request(question, str(server.launch.model))
     server.flush_cache()
-    return post(server, path, content, what="the equivalence prompts", timeout_s=rules.timeout_s), question
+    if not server.launch.layout.is_disaggregated:
+        return _post(server, path, content, rules), question
+    # The balancer joins what prefill tells of a prompt and decode of its answer for single requests alone.
+    replies = (_post(server, path, {**content, "input_ids": prompt}, rules) for prompt in content["input_ids"])
+    return b"[" + b",".join(replies) + b"]", question
+
+
+def _post(server: Server, path: str, content: Mapping[str, Any], rules: Equivalence) -> bytes:
+    return post(server, path, content, what="the equivalence prompts", timeout_s=rules.timeout_s)
 
 
 def build_request(question: Question, model: str) -> tuple[str, dict[str, Any]]:

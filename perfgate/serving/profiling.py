@@ -35,6 +35,8 @@ PATTERN = "*.trace.json*"
 def profile_server(server: Server, load: Load, folder: Path, place: Profile) -> Profile:
     """Profile one batch and put its traces and their index line into the result folder; `place` says which start it is.
 
+    Where prefill and decode are apart, what decodes is profiled.
+
     Raise ServerError when the server refuses, dies, or writes no trace.
     """
     if not server.launch.engine.is_profiled:
@@ -51,9 +53,9 @@ def profile_server(server: Server, load: Load, folder: Path, place: Profile) -> 
         "with_stack": False,
         "record_shapes": False,
     }
-    post(server, START_PATH, options, what="to start the profiler", timeout_s=TIMEOUT_S)
+    post(server, server.engine_urls[-1] + START_PATH, options, what="to start the profiler", timeout_s=TIMEOUT_S)
     _generate(server, load, profile, vocabulary, PROFILED_SEED)
-    post(server, STOP_PATH, {}, what="to stop the profiler", timeout_s=TIMEOUT_S)
+    post(server, server.engine_urls[-1] + STOP_PATH, {}, what="to stop the profiler", timeout_s=TIMEOUT_S)
     traces = sorted(target.glob(PATTERN))
     if not traces:
         raise ServerError(f"the server's profiler wrote no trace into {target} (log {server.log})")

@@ -17,7 +17,7 @@ from perfgate.scenario.safeguards import Expect, Gsm8k
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.launch import Launch
-from perfgate.serving.engine.server import END_S, Server
+from perfgate.serving.engine.server import END_S, Server, read_lines
 from perfgate.serving.watch.telemetry import Telemetry, Watch
 from perfgate.verdict.validity.same_work import describe_other_work
 
@@ -96,11 +96,9 @@ class Bench:
         return Taken(raw=raw, facts={**times, "telemetry": watch.readings}, watch=watch)
 
 
-def explain_error(error: ClientError, server: Server, known: int) -> ClientError:
-    """Add what a living server's log says of a fault behind its first `known` bytes, for that may be the cause."""
-    if server.log_bytes <= known:
-        return error
-    lines = server.log.read_bytes()[known:].decode("utf-8", "replace").splitlines()
+def explain_error(error: ClientError, server: Server, known: Mapping[Path, int]) -> ClientError:
+    """Add what a living server's logs say of a fault behind their first bytes, which were `known`: that may be the cause."""
+    lines = (line for log, size in known.items() for line in read_lines(log, size))
     telling = [line.strip()[:200] for line in lines if any(word in line for word in server.launch.engine.fault_words)]
     return ClientError(f"{error}; the server says: {' | '.join(telling[-3:])}") if telling else error
 

@@ -11,7 +11,7 @@ from perfgate.results.readings import READINGS
 
 GAUGES = {"running_requests", "queued_requests", "token_usage"}
 GRAPHS = {"decode_graphs", "decode_others", "prefill_graphs", "prefill_others"}
-COUNTERS = {"hits", "prompts", "queue_s", "queued", "retracted", "generated", "verified", *GRAPHS}
+COUNTERS = {"hits", "prompts", "queue_s", "queued", "retracted", "generated", "verified", "transfers", "transfer_ms", *GRAPHS}
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)

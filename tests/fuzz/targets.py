@@ -150,7 +150,7 @@ def read_timing_files(content: bytes, folder: Path) -> None:
 def read_metrics(content: bytes, folder: Path) -> None:
     """What an engine answers to a scrape."""
     del folder
-    found = parse_metrics(content.decode("utf-8", "replace"), 0.01)
+    found = parse_metrics(content.decode("utf-8", "replace"), took_s=0.01)
     summarize_engine(found, [found] if found else [], found)
 
 

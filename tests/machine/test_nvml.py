@@ -100,6 +100,9 @@ print(json.dumps(tell(monitor.read)))
         (("--tp", "2", "--dp", "2", "--enable-dp-attention"), {}, ("0", "1")),
         (("--tp", "2"), {"CUDA_VISIBLE_DEVICES": "3, GPU-abc,5"}, ("3", "GPU-abc")),
         (("-tp", "2", "--pipeline-parallel-size", "2"), {}, ("0", "1", "2", "3")),
+        (("--disaggregation-transfer-backend=nixl",), {}, ("0", "1")),
+        (("--tp", "2", "--disaggregation-transfer-backend", "nixl", "--base-gpu-id", "1"), {}, ("1", "2", "3", "4")),
+        (("--disaggregation-transfer-backend", "nixl", "--disaggregation-mode", "decode"), {}, ("0",)),
         (("--tp", "auto"), {"CUDA_VISIBLE_DEVICES": "3"}, ("3",)),
     ],
 )

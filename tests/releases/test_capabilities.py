@@ -85,7 +85,8 @@ def attempt(tmp_path, model):
         with serve(dict(answers)) as url:
             server = SimpleNamespace(
                 url=url,
-                metrics_url=f"{url}/metrics",
+                engine_urls=(url,),
+                metrics_urls=(f"{url}/metrics",),
                 log=tmp_path / "server.log",
                 launch=SimpleNamespace(engine=ENGINES["sglang-cpu"], model=model, python="python"),
                 raise_if_dead=lambda _=0.0: None,

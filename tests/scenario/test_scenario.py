@@ -409,6 +409,7 @@ def test_list_scenarios__those_of_the_cpu_serve_what_cpu_moe_serves(name):
 
 SPREAD = {
     "gpt-oss-20b-shape-mxfp4-tp2": ("--tp-size", "2", "--enforce-disable-flashinfer-allreduce-fusion"),
+    "gpt-oss-20b-shape-mxfp4-pd": ("--disaggregation-transfer-backend", "nixl"),
     "gpt-oss-20b-shape-bf16-ep2": ("--tp-size", "2", "--ep-size", "2", "--enforce-disable-flashinfer-allreduce-fusion"),
     "gpt-oss-20b-shape-bf16-dpa2": (
         *("--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"),

@@ -16,14 +16,23 @@ from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.results import load_results
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import parse_scenario
-from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
+from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment, read_between
 from perfgate.serving.engine.server import Server
 from perfgate.serving.injection.injection_log import MEASURED, PROOF
 from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
 from perfgate.serving.window import order_arms
 from perfgate.storage.journal import read_lines
-from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import (
+    ENGINE_MODULE,
+    KeptProgress,
+    build_request,
+    build_text,
+    list_problems,
+    make_launch,
+    use_fake_engine,
+    use_fake_processes,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -215,6 +224,7 @@ def test_require_engine__not_installed():
             "HiCache: memory of the host is registered with CUDA; take",
         ),
         (("--dp-size=2", "--enable-dp-attention"), "0.5.16", "DP attention: "),
+        (("--disaggregation-transfer-backend", "nixl"), "0.5.23", "prefill and decode apart: "),
         (("--tp-size", "2", "--ep-size=2"), "0.5.23", "expert parallelism: "),
         (("--tp-size", "2", "--ep-size", "1"), "0.5.23", None),
         (("--extra-request-body", '{"regex": "a+"}'), "0.5.17", "take a release after 0.5.17, or a GPU"),
@@ -235,6 +245,39 @@ def test_require_engine__a_grammar_that_the_cpu_engine_cannot_apply(monkeypatch)
         EngineError, match=r"^/some/python: sglang 0\.5\.15 cannot serve .*, structured output: .* a release after"
     ):
         require_engine(load_scenario("cpu-moe-chat"), ArmSpec(python="/some/python"), {"sglang": "0.5.15"})
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        ("mori", "--disaggregation-transfer-backend mori: prefill and decode apart need one of nixl, mooncake, mooncake_tcp"),
+        ("nixl", "sglang-router is missing, which prefill and decode apart need"),
+    ],
+)
+def test_read_between__what_prefill_and_decode_apart_lack(backend, said):
+    launch = make_launch("sglang")
+    apart = replace(launch, python=sys.executable, args=("--disaggregation-transfer-backend", backend))
+
+    assert read_between(launch) == {}
+    with pytest.raises(EngineError, match=re.escape(said)):
+        read_between(apart)
+
+
+def test_measure__prefill_and_decode_apart(tmp_path, monkeypatch):
+    """Three real processes an arm: the fake engine stands for the balancer, too."""
+    use_fake_processes(monkeypatch, tmp_path)
+    monkeypatch.setattr("perfgate.serving.engine.launch.BALANCER", ENGINE_MODULE)
+    monkeypatch.setattr("perfgate.serving.engine.arms.read_between", lambda _: {"nixl": "1.5.1"})
+    request = build_request(tmp_path / "out")
+    server = replace(request.scenario.server, args=("--disaggregation-transfer-backend", "nixl"))
+    measure(replace(request, scenario=replace(request.scenario, server=server)), KeptProgress())
+    _, session = load_results(tmp_path / "out")
+
+    assert list_problems(session) == ()
+    assert session.fingerprints[Arm.BASE].facts["nixl"] == "1.5.1"
+    assert {path.name for path in (tmp_path / "out" / "logs").glob("server-01-base*.log")} == {
+        *("server-01-base.balancer.log", "server-01-base.prefill.log", "server-01-base.log"),
+    }
 
 
 def test_measure__a_kept_cache_is_emptied_by_questions_alone_and_filled_again(tmp_path, monkeypatch):

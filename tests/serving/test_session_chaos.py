@@ -85,8 +85,8 @@ def test_explain_error__a_server_that_lives_on(tmp_path):
     server = Server(SimpleNamespace(engine=build_fake_engine()), log, None)
     error = ClientError("no answer")
 
-    assert str(explain_error(error, server, 25)) == "no answer; the server says: RuntimeError: in the window"
-    assert explain_error(error, server, log.stat().st_size) is error
+    assert str(explain_error(error, server, {log: 25})) == "no answer; the server says: RuntimeError: in the window"
+    assert explain_error(error, server, {log: log.stat().st_size}) is error
 
 
 def test_run_gate__a_verdict_that_cannot_be_written(tmp_path, monkeypatch):

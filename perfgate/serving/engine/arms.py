@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perfgate.core import Fingerprint
+from perfgate.core import ABSENT, Fingerprint
+from perfgate.engines.arguments import TRANSFER, read_option
 from perfgate.engines.table import CACHE_PLACES, ENGINES
-from perfgate.errors import InputError
-from perfgate.machine.fingerprint import read_nccl
+from perfgate.errors import EngineError, InputError
+from perfgate.machine.fingerprint import read_nccl, read_versions
 from perfgate.machine.links import read_links
 from perfgate.results.records import ArmRecord
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.engine.launch import Launch
+from perfgate.serving.engine.launch import BALANCER, Launch
 from perfgate.serving.injection.injection import VARIABLE, parse_injection
+
+CARRIERS = {"nixl": "nixl", "mooncake": "mooncake", "mooncake_tcp": "mooncake"}
+"""The Python module that each way of carrying keys and values from one server to another needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +51,32 @@ class ArmSpec:
     def build_record(self, scenario: Scenario, model: Path, fingerprint: Fingerprint, label: str) -> ArmRecord:
         """Describe the arm for the result folder; the port is chosen at each start, so it stands as 0.
 
-        An arm over several GPUs has facts of its own: how many, how they are linked, and NCCL's version.
+        An arm over several GPUs has facts of its own: how many, how they are linked, and NCCL's version. One whose prefill and
+        decode are apart has those of what lies between them; EngineError is raised where that is missing.
         """
         launch = replace(self, caches=None).build_launch(scenario, model)
         env = {**launch.engine.env, **launch.env}
         links = read_links(launch.devices)
-        facts = {**fingerprint.facts, **links, **({"nccl": read_nccl(self.python)} if links else {})}
+        facts = {**fingerprint.facts, **links, **({"nccl": read_nccl(self.python)} if links else {}), **read_between(launch)}
         return ArmRecord(label=label, python=self.python, argv=launch.argv(0), env=env, facts=facts)
+
+
+def read_between(launch: Launch) -> dict[str, str]:
+    """The versions of what carries keys and values from prefill to decode and of what balances; none where they are one server.
+
+    Raise EngineError where a package is missing.
+    """
+    if not launch.layout.is_disaggregated:
+        return {}
+    carrier = read_option(launch.args, TRANSFER) or ""
+    if carrier not in CARRIERS:
+        raise EngineError(f"{TRANSFER} {carrier}: prefill and decode apart need one of {', '.join(CARRIERS)}")
+    versions = read_versions(launch.python, BALANCER.partition(".")[0], CARRIERS[carrier])
+    for package, version in versions.items():
+        if version == ABSENT:
+            name = package.replace("_", "-")
+            raise EngineError(f"{launch.python}: {name} is missing, which prefill and decode apart need; install it there")
+    return versions
 
 
 def list_caches(folder: Path | None) -> dict[str, str]:

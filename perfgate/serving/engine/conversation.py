@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urljoin
 
 import httpx
 
@@ -42,10 +43,13 @@ class Asked(Protocol):
 
 
 def post(server: Asked, path: str, content: Mapping[str, Any], *, what: str, timeout_s: float) -> bytes:
-    """Return the body of the server's answer. Raise ServerError that names `what` was asked when it dies, refuses or hangs."""
+    """Return the body of the server's answer, asked where its clients ask, unless `path` is a whole address.
+
+    Raise ServerError that names `what` was asked when it dies, refuses or hangs.
+    """
     try:
         with open_http(timeout_s) as client:
-            answer = client.post(server.url + path, json=content)
+            answer = client.post(urljoin(server.url, path), json=content)
     except httpx.HTTPError as error:
         server.raise_if_dead()
         cause = f"{type(error).__name__}: {error}".rstrip(": ")

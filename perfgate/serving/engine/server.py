@@ -22,12 +22,11 @@ import httpx
 from perfgate.errors import ServerError
 from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.inheritance import inherit
-from perfgate.serving.engine.launch import HOST, RANKS_PORT, Launch, Service
+from perfgate.serving.engine.launch import HOST, RANKS_PORT, SECOND_PORT, Launch, Service
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 
 PORTS = range(20_000, 32_000)
-SECOND_PORT = 10_000
 POLL_S = 0.25
 _GIVING = threading.Lock()
 _GIVEN: set[int] = set()
@@ -79,7 +78,7 @@ class _Running:
 class Server:
     """The running services of one arm. Use `with`: whatever happens inside, their processes end.
 
-    Clients send requests to `port`, that of the first service; `log` is its log.
+    Clients send requests to `port`, that of the first service; `log` is the log of the last, an engine that decodes.
     """
 
     def __init__(self, launch: Launch, log: Path, reaper: Reaper) -> None:
@@ -104,15 +103,22 @@ class Server:
         return time.monotonic() - self._begun
 
     @property
-    def metrics_url(self) -> str | None:
-        """The address of the engine's metrics; None where it has none."""
-        path = self.launch.engine.metrics_path
-        return None if path is None else self.url + path
+    def engine_urls(self) -> tuple[str, ...]:
+        """The addresses of its engines, the one that decodes last; that of its clients where there is one service."""
+        apart = [one.service.port for one in self._running if one.service.is_engine]
+        return tuple(f"http://{HOST}:{port}" for port in apart or (self.port,))
 
     @property
-    def log_bytes(self) -> int:
-        """How many bytes the server's log has; what it writes from now on comes behind them."""
-        return self.log.stat().st_size if self.log.exists() else 0
+    def metrics_urls(self) -> tuple[str, ...]:
+        """The addresses of its engines' metrics; none where the engine has none."""
+        path = self.launch.engine.metrics_path
+        return () if path is None else tuple(url + path for url in self.engine_urls)
+
+    @property
+    def log_bytes(self) -> dict[Path, int]:
+        """How many bytes each of its engines' logs has; what they write from now on comes behind them."""
+        logs = [one.log for one in self._running if one.service.is_engine] or [self.log]
+        return {log: log.stat().st_size if log.exists() else 0 for log in logs}
 
     @property
     def expert_folder(self) -> Path:
@@ -135,14 +141,15 @@ class Server:
 
     def start(self) -> None:
         """Launch every service with its output in a log file. Raise ServerError if a program is not there."""
-        self.port = find_free_port()
+        ports = [find_free_port() for _ in range(self.launch.ports)]
+        self.port = ports[0]
         self._segments = self._list_segments()
         self._begun = time.monotonic()
         self.expert_folder.mkdir(parents=True, exist_ok=True)
         own = {EXPERTS: str(self.expert_folder)}
         environment = {**inherit(), **self.launch.engine.env, **own, **self.launch.env}
-        for service in self.launch.list_services(self.port):
-            log = self.log if service.port == self.port else self.log.with_suffix(f".{service.role}.log")
+        for service in self.launch.list_services(ports):
+            log = self.log if service.port == ports[-1] else self.log.with_suffix(f".{service.role}.log")
             try:
                 process = self._reaper.start(service.argv, environment, log)
             except OSError as error:
@@ -193,15 +200,19 @@ class Server:
         if self.launch.engine.flush_path is None:
             return
         deadline = time.monotonic() + timeout_s
+        left = [url + self.launch.engine.flush_path for url in self.engine_urls]
         has_answered = False
         with open_http(10.0) as client:
-            while time.monotonic() < deadline:
+            while left and time.monotonic() < deadline:
                 self.raise_if_dead()
                 with contextlib.suppress(httpx.HTTPError):
-                    if client.post(self.url + self.launch.engine.flush_path).status_code == httpx.codes.OK:
-                        return
+                    if client.post(left[0]).status_code == httpx.codes.OK:
+                        del left[0]
+                        continue
                     has_answered = True
                 time.sleep(POLL_S)
+        if not left:
+            return
         if not has_answered:
             raise ServerError(f"server gave no answer for {timeout_s:.0f} s when its cache was to be emptied{self._tell()}")
         raise ServerError(f"cache not flushed within {timeout_s:.0f} s: requests are still running{self._tell()}")
@@ -211,17 +222,18 @@ class Server:
 
         Raise ServerError when it dies or gives no answer.
         """
-        if self.launch.engine.freeze_path is None:
+        path = self.launch.engine.freeze_path
+        if path is None:
             return False
         try:
             with open_http(FREEZE_TIMEOUT_S) as client:
-                answer = client.post(self.url + self.launch.engine.freeze_path)
+                codes = [client.post(url + path).status_code for url in self.engine_urls]
         except httpx.HTTPError as error:
             self.raise_if_dead()
             raise ServerError(
                 f"server gave no answer when its garbage collector was to be frozen ({type(error).__name__}){self._tell()}"
             ) from None
-        return answer.status_code == httpx.codes.OK
+        return all(code == httpx.codes.OK for code in codes)
 
     def stop(self) -> None:
         """End all services, the last one first, and prove it. Raise ServerError naming processes that survive SIGKILL."""
@@ -269,6 +281,15 @@ def wait_all_ready(servers: Sequence[Server], on_wait: Callable[[Server, float],
         given_up.set()
         # A question under way ends with its server, at the latest when its time is up.
         pool.shutdown(wait=False)
+
+
+def read_lines(log: Path, known: int) -> list[str]:
+    """The lines of a log behind its first `known` bytes; none without a log."""
+    if not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(known)
+        return file.read().decode("utf-8", "replace").splitlines()
 
 
 def read_telling_lines(log: Path, words: tuple[str, ...], limit: int = 3) -> list[str]:

@@ -85,20 +85,25 @@ def count_cached(launch: Launch) -> dict[str, int]:
 def read_info(server: Server) -> dict[str, str] | None:
     """The settings that a ready server says it runs with, flat; None where the engine offers no such page.
 
-    Texts are cut at 400 characters, lists and tables are written as text. Raise ServerError when the server has died; an
-    answer that is none counts as no page, since nothing is judged by it.
+    Texts are cut at 400 characters, lists and tables are written as text. Of two engines the settings are those of the one that
+    decodes, and as `prefill.NAME` what the other has otherwise. Raise ServerError when the server has died; an answer that is
+    none counts as no page, since nothing is judged by it.
     """
     path = server.launch.engine.info_path
     if path is None:
         return None
     try:
         with open_http(INFO_TIMEOUT_S) as client:
-            answer = client.get(server.url + path)
-        content = answer.json() if answer.status_code == httpx.codes.OK else None
+            answers = [client.get(url + path) for url in server.engine_urls]
+        contents = [answer.json() for answer in answers if answer.status_code == httpx.codes.OK]
     except (httpx.HTTPError, ValueError):
         server.raise_if_dead()
         return None
-    return flatten(content) if isinstance(content, dict) else None
+    if len(contents) < len(answers) or not all(isinstance(content, dict) for content in contents):
+        return None
+    *others, told = map(flatten, contents)
+    apart = {f"prefill.{name}": value for other in others for name, value in other.items() if told.get(name) != value}
+    return told | apart
 
 
 def flatten(content: Mapping[str, Any]) -> dict[str, str]:

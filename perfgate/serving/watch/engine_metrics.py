@@ -21,13 +21,15 @@ from perfgate.results.readings import (
     CACHE_HIT_RATE,
     DECODE_GRAPH_SHARE,
     KV_CAPACITY,
+    KV_TRANSFER_MS,
     PREFILL_GRAPH_SHARE,
     REQUESTS_RETRACTED,
 )
 from perfgate.serving.engine.conversation import open_http
+from perfgate.serving.engine.server import read_lines
 
 _SHARES = frozenset({"token_usage"})
-"""Gauges that are shares: of several data ranks the largest counts, of other gauges the sum."""
+"""Gauges that are shares: of several data ranks or services the largest counts, of other gauges the sum."""
 
 _EQUAL_RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
 """Labels of ranks that hold parts of one model and report the same: SGLang's tensor ranks all give the size of the one pool."""
@@ -39,6 +41,7 @@ _RATIOS = (
     (CACHE_HIT_RATE, "hits", "prompts"),
     ("queue_wait_s", "queue_s", "queued"),
     (ACCEPT_LENGTH, "generated", "verified"),
+    (KV_TRANSFER_MS, "transfer_ms", "transfers"),
 )
 """Readings that are what one counter grew by over what another did."""
 
@@ -59,8 +62,8 @@ class Scrape:
     `gauges` holds running_requests, queued_requests, token_usage and the pool's size in tokens (`capacity`). `counters` grow
     since the server started: prompt tokens (`prompts`) and those of them found in the cache (`hits`), requests that left the
     queue (`queued`) and the seconds that they spent there (`queue_s`), requests put back for want of tokens (`retracted`),
-    steps of decode and prefill that replayed a graph and others, tokens `generated` and drafts `verified`. One that was not
-    increased yet is absent.
+    steps of decode and prefill that replayed a graph and others, tokens `generated` and drafts `verified`, `transfers` of a
+    prompt's keys and values to another server and the milliseconds that they took. One that was not increased yet is absent.
     """
 
     took_s: float
@@ -73,29 +76,29 @@ class Scrape:
         return self.gauges.get("running_requests", 1.0) + self.gauges.get("queued_requests", 0.0) == 0
 
 
-def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
-    """Read the metrics at `url`; None when the server gives none now, which is no fault of the measurement."""
+def scrape(*urls: str, timeout_s: float = 5.0) -> Scrape | None:
+    """Read the metrics at `urls`, one a service; None without one or when one gives none: no fault of the measurement."""
     begun = time.perf_counter()
+    texts = []
     try:
         with open_http(timeout_s) as client:
-            answer = client.get(url)
+            for url in urls:
+                answer = client.get(url)
+                if answer.status_code != httpx.codes.OK:
+                    return None
+                texts.append(answer.text)
     except httpx.HTTPError:
         return None
     took_s = time.perf_counter() - begun
-    return parse_metrics(answer.text, took_s) if answer.status_code == httpx.codes.OK else None
+    return parse_metrics(*texts, took_s=took_s) if texts else None
 
 
-def parse_metrics(text: str, took_s: float) -> Scrape | None:
-    """Pick what we know from a Prometheus text; None when it is no such text."""
+def parse_metrics(*texts: str, took_s: float) -> Scrape | None:
+    """Pick what we know from Prometheus texts, one a service; None when one is no such text."""
     found: _Told = {}
     try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                name, value = sample.name.rpartition(":")[2], float(sample.value)
-                teller = frozenset((label, given) for label, given in sample.labels.items() if label not in _EQUAL_RANKS)
-                for key in (name, f"{name}[{sample.labels.get('mode', '')}]"):
-                    told = found.setdefault(key, {})
-                    told[teller] = max(value, told.get(teller, value))
+        for number, text in enumerate(texts):
+            _add(found, text, frozenset({("service", str(number))}))
     except (ValueError, KeyError, IndexError, OverflowError):
         return None
     engines = ENGINES.values()
@@ -108,18 +111,23 @@ def parse_metrics(text: str, took_s: float) -> Scrape | None:
     )
 
 
+def _add(found: _Told, text: str, service: frozenset[tuple[str, str]]) -> None:
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            name, value = sample.name.rpartition(":")[2], float(sample.value)
+            teller = service.union((label, given) for label, given in sample.labels.items() if label not in _EQUAL_RANKS)
+            for key in (name, f"{name}[{sample.labels.get('mode', '')}]"):
+                told = found.setdefault(key, {})
+                told[teller] = max(value, told.get(teller, value))
+
+
 def _first(found: _Told, names: Iterable[str]) -> list[float]:
     return next((list(found[name].values()) for name in names if name in found), [])
 
 
 def read_batches(log: Path, known: int, pattern: str | None) -> list[Mapping[str, float]]:
     """The gauges of each batch that a server's log tells of behind its first `known` bytes; a torn line is left out."""
-    if pattern is None or not log.exists():
-        return []
-    with log.open("rb") as file:
-        file.seek(known)
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    found = (re.search(pattern, line) for line in lines)
+    found = (re.search(pattern, line) for line in read_lines(log, known)) if pattern else ()
     return [{name: float(value) for name, value in match.groupdict().items()} for match in found if match]
 
 

@@ -18,7 +18,7 @@ from perfgate.engines.engine import CacheFolder
 from perfgate.results.readings import KERNELS_COMPILED
 from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.launch import Launch
-from perfgate.serving.engine.server import Server
+from perfgate.serving.engine.server import Server, read_lines
 
 CachedFiles = frozenset[tuple[str, str, int]]
 """Folder, name and inode of each file: one that is written anew and put in an old one's place has another inode."""
@@ -86,9 +86,12 @@ def _name_entry(folder: str, files: Iterable[str]) -> str:
     return next(kernels, "/".join(Path(folder).parts[-2:]))
 
 
-def count_work(server: Server, known: int, compiled: tuple[str, ...]) -> dict[str, float]:
-    """Readings of a window: lines of the server's log behind its first `known` bytes, and what was `compiled` into caches."""
-    counts = read_work(server.log, known, server.launch.engine.work)
+def count_work(server: Server, known: Mapping[Path, int], compiled: tuple[str, ...]) -> dict[str, float]:
+    """Readings of a window: lines of each log behind its first bytes, which were `known`, and what was `compiled`."""
+    counts: dict[str, float] = {}
+    for log, size in known.items():
+        for name, count in read_work(log, size, server.launch.engine.work).items():
+            counts[name] = counts.get(name, 0.0) + count
     if server.launch.engine.caches:
         counts[KERNELS_COMPILED] = max(counts.get(KERNELS_COMPILED, 0.0), float(len(compiled)))
     return counts
@@ -97,12 +100,7 @@ def count_work(server: Server, known: int, compiled: tuple[str, ...]) -> dict[st
 def read_work(log: Path, known: int, patterns: Mapping[str, str]) -> dict[str, float]:
     """Count what a log tells of behind its first `known` bytes: one for each line, or as many as a pattern's group says."""
     counts = dict.fromkeys(patterns, 0.0)
-    if not log.exists():
-        return counts
-    with log.open("rb") as file:
-        file.seek(known)
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    for line in lines:
+    for line in read_lines(log, known):
         for name, pattern in patterns.items():
             if match := re.search(pattern, line):
                 counts[name] += float(match[1]) if match.re.groups else 1.0

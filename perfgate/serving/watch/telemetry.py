@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import orjson
 
-from perfgate.engines.arguments import read_layout
+from perfgate.engines.arguments import TRANSFER
 from perfgate.errors import InputError, ServerError, TelemetryError
 from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
 from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids
@@ -122,15 +122,15 @@ class Telemetry:
     @contextmanager
     def watch(self, server: Server, place: Mapping[str, object]) -> Iterator[Watch]:
         """Watch the machine while the body runs, then reduce and keep what was seen; `place` names the window."""
-        url = server.metrics_url
+        urls = server.metrics_urls
         watch = Watch()
         # Where the engine has only the cores that its model needs too, it is left alone while it serves.
-        live = url if server.launch.engine.uses_gpu else None
-        gauges = Ticker(lambda: scrape(live) if live else None, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
+        live = urls if server.launch.engine.uses_gpu else ()
+        gauges = Ticker(lambda: scrape(*live), SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
         ticks = Ticker(self._tick, PERIOD_S)
         known = server.log_bytes
         cached = list_cached(list_caches(server.launch))
-        before = (read_times(os.getpid()), scrape(url) if url else None)
+        before = (read_times(os.getpid()), scrape(*urls))
         ticks.start()
         gauges.start()
         try:
@@ -138,8 +138,8 @@ class Telemetry:
         finally:
             gauges.stop()
             ticks.stop()
-        after = (read_times(os.getpid()), scrape(url) if url else None)
-        batches = read_batches(server.log, known, server.launch.engine.batch)
+        after = (read_times(os.getpid()), scrape(*urls))
+        batches = read_batches(server.log, known[server.log], server.launch.engine.batch)
         watch.readings |= self._summarize(ticks, gauges, before, after, batches)
         watch.compiled = name_added(cached, list_cached(list_caches(server.launch)))
         for name, count in count_work(server, known, watch.compiled).items():
@@ -278,12 +278,13 @@ def find_measured(launches: Iterable[Launch]) -> tuple[str, ...] | None:
 
 
 def _require_gpus(launch: Launch) -> None:
-    layout, there = read_layout(launch.args), count_devices(launch.env)
+    layout, there = launch.layout, count_devices(launch.env)
     wanted = layout.first_gpu + layout.gpus
     if there is not None and wanted > there:
         raise InputError(
             f"gpus: the server's arguments spread the model over {format_count(layout.gpus, 'GPU')} from number "
-            f"{layout.first_gpu} on (server.args: --tp-size, --pp-size, --dp-size, --base-gpu-id), and there are {there}; "
+            f"{layout.first_gpu} on (server.args: --tp-size, --pp-size, --dp-size, {TRANSFER}, --base-gpu-id), "
+            f"and there are {there}; "
             f"take a machine with {wanted}, a longer CUDA_VISIBLE_DEVICES, or another scenario (`perfgate scenarios`)"
         )
 

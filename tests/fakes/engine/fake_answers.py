@@ -82,7 +82,8 @@ def generate(question, fault="ok"):
         return 200, b"<html>504 Gateway Time-out</html>"
     if fault == "other":
         return 200, json.dumps([{"text": "word"}] * len(question["input_ids"])).encode()
-    prompts = question["input_ids"]
+    is_single = isinstance(question["input_ids"][0], int)
+    prompts = [question["input_ids"]] if is_single else question["input_ids"]
     length = question["sampling_params"]["max_new_tokens"]
     answers = [answer_one(prompt, length, number, len(prompts), fault) for number, prompt in enumerate(prompts)]
-    return 200, json.dumps(answers[: -1 if fault == "missing" else None]).encode()
+    return 200, json.dumps(answers[0] if is_single else answers[: -1 if fault == "missing" else None]).encode()

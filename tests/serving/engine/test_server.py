@@ -16,16 +16,17 @@ import pytest
 from perfgate.engines.sglang import SGLANG
 from perfgate.errors import InterruptedRunError, ServerError
 from perfgate.machine.processes import end_session, list_session
-from perfgate.serving.engine.launch import HOST, RANKS_PORT, Launch
+from perfgate.serving.engine.launch import HOST, RANKS_PORT, SECOND_PORT, Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import (
-    SECOND_PORT,
     Server,
     find_free_port,
     is_free,
     read_telling_lines,
     wait_all_ready,
 )
+from perfgate.serving.engine.startup import read_info
+from perfgate.serving.watch.engine_metrics import scrape
 from tests.fakes.requests import ENGINE_MODULE, FAKE_PATH
 
 GATE = """
@@ -49,14 +50,19 @@ def reaper():
     reaper.close()
 
 
-def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=120.0, stop_timeout_s=0.5, **env):
+APART = ("--disaggregation-transfer-backend", "nixl")
+
+
+def build_server(
+    tmp_path, reaper, behaviour, *, python=sys.executable, args=(), ready_timeout_s=120.0, stop_timeout_s=0.5, **env
+):
     env = {**FAKE_PATH, "FAKE_ENGINE": behaviour, **env}
     engine = replace(SGLANG, name="fake", package="fake", module=ENGINE_MODULE, args=(), env=env)
     launch = Launch(
         engine=engine,
         python=python,
         model=tmp_path,
-        args=(),
+        args=args,
         env={},
         ready_timeout_s=ready_timeout_s,
         stop_timeout_s=stop_timeout_s,
@@ -256,6 +262,62 @@ def test_reaper__spares_sessions_that_ended_well(reaper):
 
     end_session(process.pid, 1.0)
     process.wait()
+
+
+@pytest.fixture
+def balancer(monkeypatch):
+    """The fake engine stands for SGLang's balancer, too: both listen at their port and say that they are healthy."""
+    monkeypatch.setattr("perfgate.serving.engine.launch.BALANCER", ENGINE_MODULE)
+
+
+def test_list_services__prefill_and_decode_apart(tmp_path, reaper):
+    launch = build_server(tmp_path, reaper, "ok", args=(*APART, "--tp", "2", "--base-gpu-id", "1")).launch
+    front, prefill, decode = launch.list_services((20_001, 20_002, 20_003))
+
+    assert [(one.role, one.port, one.is_engine) for one in (front, prefill, decode)] == [
+        ("balancer", 20_001, False),
+        ("prefill", 20_002, True),
+        ("decode", 20_003, True),
+    ]
+    assert front.argv[-8:] == (
+        *("20001", "--mini-lb", "--pd-disaggregation", "--prefill", "http://127.0.0.1:20002", "30001"),
+        *("--decode", "http://127.0.0.1:20003"),
+    )
+    meeting = ("--disaggregation-bootstrap-port", "30001")
+    assert prefill.argv == (*launch.argv(20_002), "--disaggregation-mode", "prefill", *meeting)
+    assert decode.argv == (*launch.argv(20_003), "--disaggregation-mode", "decode", *meeting, "--base-gpu-id", "3")
+
+
+@pytest.mark.usefixtures("balancer")
+def test_server__of_several_services_starts_is_asked_and_stops_as_one(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "ok", args=APART) as server:
+        server.wait_ready()
+        server.flush_cache()
+        found, pids = scrape(*server.metrics_urls), server.leaders
+
+        assert server.freeze_gc()
+        assert len(pids) == 3
+        assert len({server.url, *server.engine_urls}) == 3
+        assert found.gauges["running_requests"] == 2 * scrape(server.metrics_urls[0]).gauges["running_requests"] > 0
+        assert [log.name for log in server.log_bytes] == ["server.prefill.log", "server.log"]
+        assert {read_info(server)["pid"], read_info(server)["prefill.pid"]} == set(map(str, pids[1:]))
+
+    assert [list_session(pid) for pid in pids] == [[], [], []]
+    assert (tmp_path / "server.balancer.log").exists()
+
+
+@pytest.mark.usefixtures("balancer")
+@pytest.mark.parametrize(("number", "role"), [(0, "balancer"), (1, "prefill"), (2, "decode")])
+def test_server__of_several_services_one_dies(tmp_path, reaper, number, role):
+    with build_server(tmp_path, reaper, "ok", args=APART) as server:
+        server.wait_ready()
+        pids = server.leaders
+        os.kill(pids[number], signal.SIGKILL)
+
+        with pytest.raises(ServerError, match=f"^{role} ended by itself with exit code -9"):
+            server.raise_if_dead(10.0)
+
+    assert [list_session(pid) for pid in pids] == [[], [], []]
 
 
 def test_find_free_port__leaves_room_for_the_second_port_and_that_of_the_ranks():

@@ -122,14 +122,14 @@ def test_count_work__without_caches_only_the_log_tells(tmp_path):
     server = SimpleNamespace(log=tmp_path / "log", launch=launch)
     silent = SimpleNamespace(log=tmp_path / "log", launch=replace(launch, engine=replace(launch.engine, caches=(), work={})))
 
-    assert count_work(server, 0, ("a", "b", "c"))["kernels_compiled"] == 3.0
-    assert count_work(server, 0, ())["kernels_compiled"] == 1.0
-    assert count_work(silent, 0, ()) == {}
+    assert count_work(server, {server.log: 0}, ("a", "b", "c"))["kernels_compiled"] == 3.0
+    assert count_work(server, {server.log: 0}, ())["kernels_compiled"] == 1.0
+    assert count_work(silent, {silent.log: 0}, ()) == {}
 
 
 @pytest.mark.parametrize("name", ["sglang:num_retracted_requests_total", "vllm:num_preemptions_total"])
 def test_summarize_engine__requests_that_were_put_back(name):
-    page = parse_metrics(f'{name}{{dp_rank="0"}} 4.0\n{name}{{dp_rank="1"}} 1.0\n', 0.01)
+    page = parse_metrics(f'{name}{{dp_rank="0"}} 4.0\n{name}{{dp_rank="1"}} 1.0\n', took_s=0.01)
     nothing = Scrape(took_s=0.01, gauges={}, counters={})
 
     assert summarize_engine(nothing, [], page)["requests_retracted"] == 5.0

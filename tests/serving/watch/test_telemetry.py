@@ -12,6 +12,7 @@ from perfgate.results.readings import (
     ACCEPT_LENGTH,
     DECODE_GRAPH_SHARE,
     KV_CAPACITY,
+    KV_TRANSFER_MS,
     PREFILL_GRAPH_SHARE,
     READINGS,
     find_kind,
@@ -264,7 +265,7 @@ def test_summarize_gpu__nothing_told():
 
 @pytest.mark.parametrize("text", ["<html>no</html>", "sglang:num_running_reqs three", '{"a": 1}'])
 def test_parse_metrics__no_prometheus_text(text):
-    assert parse_metrics(text + "\n", 0.1) is None
+    assert parse_metrics(text + "\n", took_s=0.1) is None
 
 
 def test_parse_metrics__ranks_are_summed_and_shares_are_not():
@@ -273,7 +274,7 @@ def test_parse_metrics__ranks_are_summed_and_shares_are_not():
         for rank, value in ((0, 0.25), (1, 0.5))
         for name in ("num_running_reqs", "num_queue_reqs", "token_usage")
     )
-    found = parse_metrics(text, 0.1)
+    found = parse_metrics(text, took_s=0.1)
 
     assert found.gauges == {"running_requests": 0.75, "queued_requests": 0.75, "token_usage": 0.5}
     assert found.counters == {}
@@ -286,9 +287,9 @@ def test_parse_metrics__tensor_ranks_tell_of_one_pool_and_data_ranks_of_their_ow
     data = [pool.format(ep=0, tp=rank, more=f',dp_rank="{rank}"') for rank in (0, 1)]
     hits = [f'sglang:cached_tokens_total{{cache_source="{source}",tp_rank="0"}} 5.0\n' for source in ("device", "host")]
 
-    assert parse_metrics("".join([*tensor, *hits]), 0.1).gauges == {"capacity": 16384.0}
-    assert parse_metrics("".join(data), 0.1).gauges == {"capacity": 32768.0}
-    assert parse_metrics("".join(hits), 0.1).counters == {"hits": 10.0}
+    assert parse_metrics("".join([*tensor, *hits]), took_s=0.1).gauges == {"capacity": 16384.0}
+    assert parse_metrics("".join(data), took_s=0.1).gauges == {"capacity": 32768.0}
+    assert parse_metrics("".join(hits), took_s=0.1).counters == {"hits": 10.0}
 
 
 # As SGLang 0.5.15.post1 names them.
@@ -306,16 +307,38 @@ sglang:spec_verify_calls_total{{model_name="m"}} {drafts}
 
 
 def test_summarize_engine__what_a_window_counts():
-    before = parse_metrics(COUNTED.format(decodes=10.0, others=4.0, prefills=2.0, tokens=100.0, drafts=40.0), 0.1)
-    after = parse_metrics(COUNTED.format(decodes=40.0, others=14.0, prefills=5.0, tokens=400.0, drafts=140.0), 0.1)
+    before = parse_metrics(COUNTED.format(decodes=10.0, others=4.0, prefills=2.0, tokens=100.0, drafts=40.0), took_s=0.1)
+    after = parse_metrics(COUNTED.format(decodes=40.0, others=14.0, prefills=5.0, tokens=400.0, drafts=140.0), took_s=0.1)
     told = summarize_engine(before, [], after)
 
     assert (told[KV_CAPACITY], told[DECODE_GRAPH_SHARE], told[PREFILL_GRAPH_SHARE]) == (65536.0, 0.75, 0.0)
     assert told[ACCEPT_LENGTH] == 3.0
 
 
+TRANSFERRED = """# TYPE sglang:kv_transfer_latency_ms histogram
+sglang:kv_transfer_latency_ms_sum{{model_name="m"}} {took}
+sglang:kv_transfer_latency_ms_count{{model_name="m"}} {count}
+"""
+
+
+def test_summarize_engine__two_services_are_one_engine():
+    before, after = (
+        parse_metrics(
+            COUNTED.format(decodes=0.0, others=0.0, prefills=prefills, tokens=count, drafts=0.0)
+            + TRANSFERRED.format(took=took, count=count),
+            COUNTED.format(decodes=decodes, others=0.0, prefills=0.0, tokens=count, drafts=0.0),
+            took_s=0.1,
+        )
+        for prefills, decodes, took, count in ((1.0, 1.0, 10.0, 5.0), (3.0, 31.0, 130.0, 45.0))
+    )
+    told = summarize_engine(before, [], after)
+
+    assert (told[KV_CAPACITY], told[DECODE_GRAPH_SHARE], told[PREFILL_GRAPH_SHARE]) == (131072.0, 1.0, 0.0)
+    assert told[KV_TRANSFER_MS] == 3.0
+
+
 def test_summarize_engine__a_counter_that_did_not_move_is_told_by_none():
-    same = parse_metrics(COUNTED.format(decodes=10.0, others=4.0, prefills=2.0, tokens=100.0, drafts=40.0), 0.1)
+    same = parse_metrics(COUNTED.format(decodes=10.0, others=4.0, prefills=2.0, tokens=100.0, drafts=40.0), took_s=0.1)
 
     assert not {DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE, ACCEPT_LENGTH} & summarize_engine(same, [], same).keys()
     assert KV_CAPACITY not in summarize_engine(build_scrape(), [], build_scrape())
