@@ -21,7 +21,7 @@ HOMES = {
     "benchmarks/engines/ledger/sessions": "35d52c5f2cc06ad2184756648b31d831353f1c18",
     "benchmarks/h100/serving": "348622a4925af506d29721ac737ce731adf27b67",
     "benchmarks/h200/serving/results": "348622a4925af506d29721ac737ce731adf27b67",
-    "benchmarks/h200/serving/routed": "ad6640d8f7a59e8b220bfcba6a6fd4e5ec076f25",
+    "benchmarks/h200/serving/routed": "1a8c4afaed8627468cb409514e58d160f8e86777",
 }
 """Folders of sessions, some of which have no room in the tree, with the commit that holds all of each."""
 

@@ -21,6 +21,7 @@ from benchmarks.h200.serving.routed_noise import (
     tell_false_alarms,
     write_tables,
 )
+from benchmarks.h200.serving.sweep import DRAWN, EVIDENCE, write_sweep
 from perfgate.core import Arm, Outcome, Role
 from perfgate.gate.case import load_case
 from perfgate.results.raw.pack import read_raw
@@ -75,6 +76,8 @@ OUTCOMES = {
     "museum-graph-lookup-misses-void": Outcome.INVALID,
     "museum-grammar-growth-fixed": Outcome.INCONCLUSIVE,
     "museum-overlap-barrier-fixed": Outcome.PASS,
+    "mxfp4-tp2-closed-c16-rank-15": Outcome.REGRESSION,
+    "bf16-ep2-closed-c16-allreduce-5": Outcome.REGRESSION,
 }
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
 MOE_LAYERS = {"qwen3-closed-c16-aa-1": 48, "deepseek-closed-c16-aa-2": 4}
@@ -170,6 +173,14 @@ def test_recorded_windows__graphs_of_prefill_end_their_scatter():
     assert scatter["prefill-graphs"] == pytest.approx(0.0139, abs=1e-4)
     assert scatter["prefill-graphs-few"] == pytest.approx(0.0055, abs=1e-4)
     assert scatter["mxfp4-mixed-c16"] > 0.05
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_write_sweep__page_and_picture_are_what_the_script_makes(tmp_path, name):
+    bring_back(ROUTED)
+
+    assert write_sweep(name, tmp_path / "curve.svg") in PAGE.read_text(encoding="utf-8")
+    assert (tmp_path / "curve.svg").read_bytes() == (EVIDENCE / DRAWN[name][0]).read_bytes()
 
 
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):

@@ -1,8 +1,8 @@
-"""Draw a recorded matrix that was cut off, and print its table: throughput against latency by how many requests are in flight.
+"""Draw recorded matrices that were cut off, and print their tables: throughput against latency by requests in flight.
 
     python -m benchmarks.h200.serving.sweep
 
-The folder lies in the history, made smaller by `thin.py`'s rules; a cell that was not measured is none of the table.
+The folders lie in the history, made smaller by `thin.py`'s rules; a cell that was not measured is none of a table.
 """
 
 from __future__ import annotations
@@ -17,16 +17,24 @@ from perfgate.results.matrix import load_matrix
 from perfgate.verdict.cells import judge_cells
 
 FOLDER = ROOT / "benchmarks" / "h200" / "serving" / "routed"
-PICTURE = ROOT / "docs" / "evidence" / "sweep.svg"
-TITLE = "gpt-oss-20b's shape in MXFP4 on an H200: 512 in / 256 out, 1 to 128 requests in flight"
+EVIDENCE = ROOT / "docs" / "evidence"
+DRAWN = {
+    "mxfp4-sweep": ("sweep.svg", "gpt-oss-20b's shape in MXFP4 on an H200: 512 in / 256 out, 1 to 128 requests in flight"),
+    "bf16-spread": (
+        "spread.svg",
+        "gpt-oss-20b's shape in bf16 on one H200 (tp1) and on two (tp2): 512 in / 256 out, 1 to 128 requests in flight",
+    ),
+}
+"""The folder of each matrix, with its picture and the picture's title."""
 
 
-def write_sweep(picture: Path) -> str:
-    """Draw the curve; the table in markdown. Raise InputError where this clone's history lacks the folder."""
-    cells = judge_cells(*load_matrix(restore_all(FOLDER) / "mxfp4-sweep"))
-    save_curve_plot(cells, TITLE, picture)
+def write_sweep(name: str, picture: Path) -> str:
+    """Draw a matrix; its table in markdown. Raise InputError where this clone's history lacks the folder."""
+    cells = [cell for cell in judge_cells(*load_matrix(restore_all(FOLDER) / name)) if cell.windows]
+    save_curve_plot(cells, DRAWN[name][1], picture)
     return lay_out_markdown(tabulate_cells(cells))
 
 
 if __name__ == "__main__":
-    print(write_sweep(PICTURE))
+    for folder, (file, _) in DRAWN.items():
+        print(write_sweep(folder, EVIDENCE / file))
