@@ -119,12 +119,16 @@ _READERS: dict[str, Callable[[Any, Any], float]] = {
 
 
 class GpuMonitor:
-    """An open NVML and the devices that are watched. `unsupported` names what these devices cannot tell at all."""
+    """An open NVML and the devices that are watched, by `names` as they were asked for.
+
+    `unsupported` names what these devices cannot tell at all.
+    """
 
     def __init__(self, nvml: Any, devices: Sequence[str], stack: ExitStack) -> None:
         """Ask each device once for everything, to learn what it cannot tell; `stack` holds NVML open."""
         self._nvml = nvml
         self._stack = stack
+        self.names = tuple(devices)
         self._devices = tuple(find_device(nvml, device) for device in devices)
         readers = {**_READERS, "reasons": _read_reasons, PROCESSES: _read_pids}
         self.unsupported = frozenset(name for name, read in readers.items() if not self._can(read))

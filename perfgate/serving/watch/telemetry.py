@@ -150,12 +150,19 @@ class Telemetry:
         watch.failure = self._find_loss(ticks)
 
     def _tick(self) -> Tick:
-        devices = self._gpu.read() if self._gpu is not None else ()
+        devices = self._read_used()
         pids = _list_pids(devices)
         leaders = {leader for server in self._servers for leader in server.leaders}
         own = tuple(pid for pid in pids if read_session(pid) in leaders)
         foreign = self._gpu_processes.count_foreign(pids, own)
         return Tick(devices=devices, own=own, foreign=foreign, run_queue=read_run_queue())
+
+    def _read_used(self) -> tuple[DeviceSample, ...]:
+        """The GPUs of the servers that live: in a matrix others take turns, and an idle GPU is no slow one."""
+        if self._gpu is None:
+            return ()
+        used = {device for server in self._servers for device in server.launch.devices}
+        return tuple(sample for name, sample in zip(self._gpu.names, self._gpu.read(), strict=True) if name in used)
 
     def _summarize(
         self,

@@ -134,6 +134,27 @@ def body(server):
     assert all(find_kind(name) for name in readings)
 
 
+def test_watch__a_gpu_of_no_server_that_lives(library, tmp_path):
+    """In a matrix a server of two GPUs may come after one of one: the second GPU is watched, and idle."""
+    body = """
+def body(server):
+    wait_samples()
+    set_gpu(**{"count": 2, "pids": server.leaders[0], "pids.1": "4000001", "sm_clock.1": 345})
+    wait_samples()
+"""
+    call = """
+both, open_monitor = replace(launch, args=('--tp-size', '2')), module.open_monitor
+module.open_monitor = lambda launches: open_monitor([*launches, both])
+measure(body, before=lambda: set_gpu(count=2))
+"""
+    readings = run(
+        library, tmp_path, body, ready=OWN.replace("set_gpu(pids=", "set_gpu(count=2, pids="), call="set_gpu(count=2)\n" + call
+    )["readings"]
+
+    assert (readings["sm_clock_min_mhz"], readings["foreign_processes"]) == (1980, 0)
+    assert not [name for name in readings if find_kind(name) is not READINGS.get(name)]
+
+
 def test_find_kind__of_one_gpu_and_of_none():
     assert find_kind("power_w_gpu_1") is find_kind("power_w") is READINGS["power_w"]
     assert find_kind("gpu_samples") is READINGS["gpu_samples"]
