@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.e2e.commands import find_leftovers
 from tests.fakes.sick_gpu import build_library
-from tests.faults.fault import Answer, Fault, Kind, Where, find_line
+from tests.faults.fault import Answer, Fault, Kind, Where
 from tests.faults.gating import SLOWED, Disturb, Gate, at, leave_alone, run_gate, signal_processes
 
 INVALID = ("INVALID",)
