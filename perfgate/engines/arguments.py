@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+EXPERT_RANKS = ("--ep-size", "--ep", "--expert-parallel-size")
 TRANSFER = "--disaggregation-transfer-backend"
 """The option that says how keys and values get from the server that computes prompts to the one that decodes."""
 
@@ -17,13 +18,15 @@ class Layout:
     """How a server divides a model: its tensor, pipeline and data parallel ranks, by the options of SGLang and vLLM.
 
     With DP attention (`is_attention_data`) the data ranks share the GPUs of the tensor ranks: each of them computes the
-    attention of its own requests. Expert parallelism spreads whole experts over the tensor ranks and takes no further GPU.
+    attention of its own requests. Expert parallelism spreads whole experts over `expert` of the tensor ranks and takes no
+    further GPU.
     Where prefill and decode are apart (`is_disaggregated`), a second server of the same ranks has the next GPUs.
     """
 
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
+    expert: int = 1
     is_attention_data: bool = False
     is_disaggregated: bool = False
     first_gpu: int = 0
@@ -60,6 +63,7 @@ def read_layout(args: Sequence[str]) -> Layout:
         tensor=_read_number(args, 1, "--tp", "--tp-size", "-tp", "--tensor-parallel-size"),
         pipeline=_read_number(args, 1, "--pp", "--pp-size", "-pp", "--pipeline-parallel-size"),
         data=_read_number(args, 1, "--dp", "--dp-size", "-dp", "--data-parallel-size"),
+        expert=_read_number(args, 1, *EXPERT_RANKS),
         is_attention_data="--enable-dp-attention" in args,
         # Whoever names a mode too starts that one server; with the transfer alone, perfgate starts both.
         is_disaggregated=read_option(args, TRANSFER) is not None and read_option(args, "--disaggregation-mode") is None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfgate.engines.arguments import TRANSFER, read_option
+from perfgate.engines.arguments import EXPERT_RANKS, TRANSFER, read_option
 from perfgate.engines.insides import order_version
 
 ENGINE = "sglang"
@@ -189,14 +189,12 @@ def find_limit(capability: str, version: str) -> Limit | None:
 
 _ASKS_FOR_GRAMMAR = ("response_format", '"json_schema"', '"regex"', '"ebnf"')
 
-_EXPERT_RANKS = ("--ep-size", "--ep", "--expert-parallel-size")
-
 NEEDS_A_GPU = {
     "--speculative-algorithm": "speculative decoding: drafts are verified by CUDA kernels alone",
     "--enable-hierarchical-cache": "HiCache: memory of the host is registered with CUDA",
     "--enable-dp-attention": "DP attention: the attention backend cannot pad the batches of the ranks to one size",
     TRANSFER: "prefill and decode apart: the pool of tokens is registered as memory of a GPU",
-    **dict.fromkeys(_EXPERT_RANKS, "expert parallelism: the layer takes -1, another rank's expert, for its own"),
+    **dict.fromkeys(EXPERT_RANKS, "expert parallelism: the layer takes -1, another rank's expert, for its own"),
 }
 """What no release serves on a CPU, by the option that asks for it: read in 0.5.16, .19, .21, .23, tried with 0.5.15.post1.
 
@@ -207,7 +205,7 @@ Prefill and decode apart were tried with 0.5.23 and NIXL 1.5.1.
 def explain_refused(words: Sequence[str], version: str) -> str | None:
     """Why a release on a CPU cannot serve what `words`, arguments of server and load generator, ask for; None where it can."""
     for option in (word.partition("=")[0] for word in words):
-        if option in NEEDS_A_GPU and not (option in _EXPERT_RANKS and read_option(words, *_EXPERT_RANKS) == "1"):
+        if option in NEEDS_A_GPU and not (option in EXPERT_RANKS and read_option(words, *EXPERT_RANKS) == "1"):
             return f"{NEEDS_A_GPU[option]}; take a machine with a GPU"
     asked = " ".join(words)
     limit = find_limit("structured output", version) if any(word in asked for word in _ASKS_FOR_GRAMMAR) else None

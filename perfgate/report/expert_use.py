@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from perfgate.core import Arm
 from perfgate.evidence import Session
 from perfgate.report.table import Table
-from perfgate.stats.expert_use import NOT_MEASURED, ExpertUse, LayerUse, Unknown
+from perfgate.stats.expert_use import NOT_MEASURED, ExpertUse, LayerUse, Unknown, measure_rank_load
 from perfgate.storage.rounding import format_count, format_percent
 
 REASONS = {
@@ -41,28 +41,31 @@ def list_uses(session: Session) -> Mapping[Arm, ExpertUse]:
     return {arm: session.expert_use.get(arm, NOT_MEASURED) for arm in Arm if arm in arms}
 
 
-def describe_use(session: Session) -> str:
-    """Say in one clause what was measured in each arm, or why nothing is known."""
+def describe_use(session: Session, ranks: int = 1) -> str:
+    """Say in one clause what was measured in each arm, or why nothing is known; `ranks` share a layer's experts."""
     uses = list_uses(session)
-    told = {arm: _describe(use) for arm, use in uses.items()}
+    told = {arm: _describe(use, ranks) for arm, use in uses.items()}
     if len(set(told.values())) <= 1:
         return next(iter(told.values()), f"expert use unknown: {REASONS[Unknown.NOT_MEASURED]}")
     return "; ".join(f"{arm.value}: {text}" for arm, text in told.items())
 
 
-def _describe(use: ExpertUse) -> str:
+def _describe(use: ExpertUse, ranks: int) -> str:
     if use.unknown is not None:
         return f"expert use unknown: {REASONS[use.unknown]}"
     first = use.layers[0]
+    loads = [measure_rank_load(layer, ranks) for layer in use.layers] if ranks > 1 and first.experts % ranks == 0 else []
+    busiest = f"; the busiest of {ranks} expert ranks has {_span(loads, 2)} times its share" if loads else ""
     return (
         f"a decode step of {format_count(use.tokens_a_step, 'token')} touches "
         f"{_span([layer.distinct_a_step for layer in use.layers])} of {first.experts} experts a layer "
         f"(uniform routing {first.uniform_a_step:.1f}); effective experts {_span([layer.effective for layer in use.layers])}"
+        f"{busiest}"
     )
 
 
-def _span(numbers: list[float]) -> str:
-    low, high = f"{min(numbers):.1f}", f"{max(numbers):.1f}"
+def _span(numbers: list[float], digits: int = 1) -> str:
+    low, high = f"{min(numbers):.{digits}f}", f"{max(numbers):.{digits}f}"
     return low if low == high else f"{low} to {high}"
 
 

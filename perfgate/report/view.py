@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfgate.core import Arm, Outcome, Verdict
+from perfgate.engines.arguments import read_layout
 from perfgate.evidence import Session
 from perfgate.report.expert_use import describe_use
 from perfgate.report.words import wording
@@ -143,7 +144,7 @@ def build_view(
         exclusion=describe_exclusion(verdict, families),
         spent=describe_spent(session),
         equivalence=describe_answers(session, scenario.equivalence),
-        expert_use=describe_use(session),
+        expert_use=_describe_experts(scenario, session),
         counts=describe_counts(verdict.counts),
         each_count=tuple(describe_counts([count]) for count in verdict.counts),
         has_news_of_counts=is_notable(verdict.counts),
@@ -205,12 +206,17 @@ def _row(family: Family, footnotes: tuple[str, ...]) -> MetricRow:
 
 def _labels(verdict: Verdict, scenario: Scenario, session: Session) -> tuple[str, ...]:
     is_void = verdict.outcome is Outcome.INVALID
+    use = _capitalize(_describe_experts(scenario, session))
     labels = (
         (verdict.hardware.startswith("cpu-"), wording.CPU_ONLY),
-        (scenario.model.weights == "random" and not is_void, f"{wording.RANDOM_WEIGHTS} {_capitalize(describe_use(session))}."),
-        (scenario.model.weights == "routed" and not is_void, f"{wording.ROUTED_WEIGHTS} {_capitalize(describe_use(session))}."),
+        (scenario.model.weights == "random" and not is_void, f"{wording.RANDOM_WEIGHTS} {use}."),
+        (scenario.model.weights == "routed" and not is_void, f"{wording.ROUTED_WEIGHTS} {use}."),
     )
     return tuple(text for is_due, text in labels if is_due)
+
+
+def _describe_experts(scenario: Scenario, session: Session) -> str:
+    return describe_use(session, read_layout(scenario.server.args).expert)
 
 
 def _is_same_build(session: Session) -> bool:

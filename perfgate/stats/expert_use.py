@@ -11,7 +11,7 @@ A mixture of experts whose tokens all choose the same experts does the work of a
   the same experts, cycles by position or by row, counts, or draws, since none of them looks at the token; 1 where equal tokens
   choose the same experts and different ones share none;
 - how far a token's experts differ from those it chose in the layer before (`1 - k/E` for independent layers, 0 for clones);
-- the load of the busiest expert over the mean load.
+- the load of the busiest expert over the mean load; where experts are spread over ranks, that of the busiest rank, too.
 
 An "overlap" of two choices is the number of experts in both over the number that a token visits.
 """
@@ -86,9 +86,10 @@ class Trace:
 class LayerUse:
     """How one layer uses its experts; the module's text says how each number is made.
 
-    `layer` counts the layers that route, from 0. `differs_from_before_ratio` is absent in the first of them.
-    `own_scatter_ratio` is one minus the overlap of the same text sent twice; `differs_from_base_ratio` one minus the overlap
-    with the base's choices for the same prompts, absent for the base itself.
+    `layer` counts the layers that route, from 0; `loads` is how often each expert was chosen, by its number.
+    `differs_from_before_ratio` is absent in the first of them. `own_scatter_ratio` is one minus the overlap of the same text
+    sent twice; `differs_from_base_ratio` one minus the overlap with the base's choices for the same prompts, absent for the
+    base itself.
     """
 
     layer: int
@@ -101,6 +102,7 @@ class LayerUse:
     max_over_mean: float
     dependence: float
     own_scatter_ratio: float
+    loads: tuple[int, ...]
     differs_from_before_ratio: float | None = None
     differs_from_base_ratio: float | None = None
 
@@ -152,6 +154,12 @@ def count_effective(loads: Iterable[int]) -> float:
     some = [load for load in loads if load > 0]
     total = sum(some)
     return exp(-sum(load / total * log(load / total) for load in some)) if total else 0.0
+
+
+def measure_rank_load(layer: LayerUse, ranks: int) -> float:
+    """The load of the busiest rank over the mean load, where each of `ranks` holds as many experts, in the order of numbers."""
+    parts = np.array(layer.loads).reshape(ranks, -1).sum(axis=1)
+    return float(parts.max() / parts.mean())
 
 
 def measure_use(trace: Trace) -> ExpertUse:
@@ -220,6 +228,7 @@ def _measure_layer(trace: Trace, layer: int) -> LayerUse:
         max_over_mean=max(loads) * trace.experts / sum(loads),
         dependence=repeated - _overlap_others(trace, rows),
         own_scatter_ratio=1.0 - repeated,
+        loads=tuple(np.bincount(rows.ravel(), minlength=trace.experts).tolist()),
         differs_from_before_ratio=1.0 - _mean_overlap(rows, _take_layer(trace.texts, layer - 1)) if layer else None,
     )
 

@@ -17,13 +17,14 @@ def test_read_option__the_last_one_counts():
     ("args", "layout", "gpus"),
     [
         ((), Layout(), 1),
-        (("--tp-size", "2", "--ep-size", "2"), Layout(tensor=2), 2),
+        (("--tp-size", "2", "--ep-size", "2"), Layout(tensor=2, expert=2), 2),
         (("--tp=4", "--pp-size", "2"), Layout(tensor=4, pipeline=2), 8),
         (("--tensor-parallel-size", "2", "--enable-expert-parallel"), Layout(tensor=2), 2),
         (("--tp", "2", "--dp", "2"), Layout(tensor=2, data=2), 4),
         (("--tp", "8", "--dp", "4", "--enable-dp-attention"), Layout(tensor=8, data=4, is_attention_data=True), 8),
         (("--tp", "2", "--tp-size", "4", "--base-gpu-id", "1"), Layout(tensor=4, first_gpu=1), 4),
         (("--tp", "auto", "--dp", "0"), Layout(), 1),
+        (("--tp", "2", "--disaggregation-transfer-backend", "nixl"), Layout(tensor=2, is_disaggregated=True), 4),
     ],
 )
 def test_read_layout__gpus_of_one_server(args, layout, gpus):

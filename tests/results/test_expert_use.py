@@ -20,6 +20,7 @@ from perfgate.stats.expert_use import (
     count_effective,
     expect_distinct,
     find_faults,
+    measure_rank_load,
     measure_use,
 )
 
@@ -99,6 +100,7 @@ def test_find_faults__plain_dummy_weights_touch_four_experts():
     assert few.worst.uniform_a_step == pytest.approx(28.2, abs=0.05)
     assert (blind.kind, blind.worst.dependence) == (FaultKind.BLIND, 0.0)
     assert few.worst.max_over_mean == EXPERTS / TOP_K
+    assert [measure_rank_load(few.worst, ranks) for ranks in (1, 2, 8)] == [1.0, 2.0, 8.0]
     assert few.worst.effective == pytest.approx(TOP_K)
 
 

@@ -1,12 +1,14 @@
 """A session asks in its first block which experts its tokens choose, and is void where that is no mixture of experts."""
 
 import json
+import re
 
 import pytest
 
 from perfgate.check import judge
 from perfgate.cli import main
 from perfgate.core import Arm, Outcome
+from perfgate.report.expert_use import describe_use
 from perfgate.results.expert_use import INDEX_FILE
 from perfgate.results.records import SESSION_FILE
 from perfgate.results.results import load_results
@@ -48,6 +50,8 @@ def test_measure__mixture_of_experts_is_told(tmp_path, capsys):
     assert lines[0]["layers"][0]["distinct_a_step"] == base.layers[0].distinct_a_step
     assert 'perfgate_experts_distinct{arm="base"' in (tmp_path / "use.prom").read_text()
     assert "experts   a decode step of 16 tokens touches" in capsys.readouterr().out
+    assert re.search(r"; the busiest of 2 expert ranks has 1\.\d\d to 1\.\d\d times its share$", describe_use(session, 2))
+    assert "rank" not in describe_use(session)
     assert "All 3 layers that route, candidate" in page
     assert "Expert use of the base" in page
 
