@@ -48,7 +48,7 @@ SERVED = (
         Kind.SLOW,
         "slow start",
         "ready after 12 s instead of 4; ready_s gates",
-        gating("ready_s", 4, "--env", "FAKE_START_S=4", "--candidate-env", "FAKE_START_S=12"),
+        gating("ready_s", 4, "--both-env", "FAKE_START_S=4", "--candidate-env", "FAKE_START_S=12"),
         "Time to ready is worse",
         is_long=True,
     ),
