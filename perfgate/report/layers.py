@@ -9,7 +9,7 @@ from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.words.remedies import name_remedies
 from perfgate.report.words.wording import percent
-from perfgate.storage.rounding import format_interval, format_percent
+from perfgate.storage.rounding import format_count, format_interval, format_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,11 @@ def summarise_layers(verdict: Verdict) -> Kernels:
     """Put a verdict on layers into one sentence that names every loss; an invalid one says why."""
     worst = sorted(verdict.judgements, key=lambda judgement: -(judgement.worse or 0.0))
     losses = tuple(f"{one.metric} {percent(one.change)}" for one in worst if one.outcome is Outcome.REGRESSION)
-    margin = f"margin {format_percent(verdict.judgements[0].margin_ratio, 0)}" if verdict.judgements else "nothing timed"
-    said = f"{verdict.outcome}: {len(verdict.judgements)} layers in {verdict.blocks} blocks, {margin}"
+    lines = [format_percent(one.fails_from) for one in sorted(verdict.judgements, key=_line) if one.fails_from is not None]
+    line = f", fails from {' to '.join(dict.fromkeys((lines[0], lines[-1])))}" if lines else ""
+    said = (
+        f"{verdict.outcome}: {format_count(len(verdict.judgements), 'timing')} in {format_count(verdict.blocks, 'block')}{line}"
+    )
     if verdict.outcome is Outcome.INVALID:
         return Kernels(sentence=f"{said}; {'; '.join(verdict.reasons[:3])}", losses=losses)
     return Kernels(sentence=f"{said}; slower: {', '.join(losses)}" if losses else said, losses=losses)
@@ -52,6 +55,10 @@ def tabulate_layers(verdict: Verdict) -> Table:
     """One row for each layer, the worst first."""
     rows = [_row(judgement) for judgement in sorted(verdict.judgements, key=_order)]
     return Table(header=HEADER, rows=rows, words=(0, len(HEADER) - 1))
+
+
+def _line(judgement: Judgement) -> float:
+    return judgement.fails_from or 0.0
 
 
 def _order(judgement: Judgement) -> tuple[bool, float]:

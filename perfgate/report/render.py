@@ -23,7 +23,7 @@ from perfgate.report.words.breakdown import Breakdown, build_breakdown
 from perfgate.report.words.figure import LEGEND
 from perfgate.report.words.headline import TOP, Headline, write_heading
 from perfgate.report.words.length import WORDS, close_folds, count_words
-from perfgate.report.words.wording import shorten
+from perfgate.report.words.wording import shorten_sentence
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
 
@@ -163,7 +163,7 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             has_baseline=report.baseline is not None,
             breakdown=breakdown,
             where=_say_where(breakdown, report.verdict),
-            why=shorten(view.reasons[0], WHY_SHOWN) if saving.is_terse and view.reasons else "".join(view.reasons[:1]),
+            why=shorten_sentence(view.reasons[0], WHY_SHOWN) if saving.is_terse and view.reasons else "".join(view.reasons[:1]),
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
             kernels=summarise_layers(report.layers) if report.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(report.layers))) if report.layers else "",

@@ -12,6 +12,7 @@ from perfgate.github.comment.states import find_state
 from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.report.comment import build_comment
 from perfgate.report.render import ReportedCase
+from perfgate.results.profiling.attribution import Attribution, KernelDifference
 from perfgate.results.records import ArmRecord, SessionRecord, list_options
 from perfgate.scenario.schema import parse_scenario
 from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
@@ -214,6 +215,16 @@ def case_alone():
     return verdict, replace(session, fingerprints=alone, reproduce=session.reproduce[:1]), SCENARIO, object()
 
 
+def make_part(name, base_us=30.0, candidate_us=36.0, share=0.5, **counts):
+    calls = {"base_count": 2.0, "candidate_count": 2.0, **counts}
+    return KernelDifference(name=name, base_us=base_us, candidate_us=candidate_us, share=share, **calls)
+
+
+def make_attribution(*parts, kind="kernel", rest_us=0.0):
+    base, candidate = sum(part.base_us for part in parts) + rest_us, sum(part.candidate_us for part in parts) + rest_us
+    return Attribution(kind=kind, parts=parts, base_us=base, candidate_us=candidate)
+
+
 def make_layers(*changes, outcome=Outcome.REGRESSION):
     """A verdict on layers, one for each change."""
     judgements = tuple(
@@ -228,6 +239,7 @@ def make_layers(*changes, outcome=Outcome.REGRESSION):
             high=change + 0.002,
             worse=change,
             margin_ratio=0.02,
+            fails_from=0.01,
         )
         for place, change in enumerate(changes)
     )

@@ -20,19 +20,9 @@ from perfgate.report.words.breakdown import (
     describe_ledger,
     find_loss,
 )
-from perfgate.results.profiling.attribution import Attribution, KernelDifference, LaunchDifference, LayerDifference
+from perfgate.results.profiling.attribution import LaunchDifference, LayerDifference
 from perfgate.results.profiling.host_counts import HostCount
-from tests.fakes.verdicts import median
-
-
-def make_part(name, base_us=30.0, candidate_us=36.0, share=0.5, **counts):
-    calls = {"base_count": 2.0, "candidate_count": 2.0, **counts}
-    return KernelDifference(name=name, base_us=base_us, candidate_us=candidate_us, share=share, **calls)
-
-
-def make_attribution(*parts, kind="kernel", rest_us=0.0):
-    base, candidate = sum(part.base_us for part in parts) + rest_us, sum(part.candidate_us for part in parts) + rest_us
-    return Attribution(kind=kind, parts=parts, base_us=base, candidate_us=candidate)
+from tests.fakes.verdicts import make_attribution, make_part, median
 
 
 def make_loss(loss_us, outcome=Outcome.REGRESSION):
@@ -189,8 +179,16 @@ def test_describe_ledger__a_long_one_is_cut():
 @pytest.mark.parametrize(
     ("parts", "loss_us", "words"),
     [
-        ([(1000.0, 1200.0), (50.0, 40.0)], 200.0, "moe0 +200.0 us a step, 100 % of the loss; all kernels together +190.0 of"),
-        ([(1000.0, 1100.0)], 200.0, "all kernels together +100.0 of +200.0 us; the rest is outside of them: the host"),
+        (
+            [(1000.0, 1200.0), (50.0, 40.0)],
+            200.0,
+            "moe0 +200.0 us a step, all of the loss of 200.0 us; all kernels",
+        ),
+        (
+            [(1000.0, 1100.0)],
+            200.0,
+            "all kernels together +100.0 us; the rest is outside of them: the host",
+        ),
         (
             [(1000.0, 1014.0), (900.0, 791.0)],
             2800.0,

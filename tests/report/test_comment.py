@@ -22,7 +22,7 @@ from perfgate.report.render import Fold, render_case
 from perfgate.report.words import wording
 from perfgate.report.words.headline import SUBJECT_SHOWN, write_several
 from perfgate.report.words.length import close_folds, count_words
-from perfgate.results.profiling.attribution import Attribution, KernelDifference
+from perfgate.results.profiling.attribution import Attribution
 from perfgate.verdict.counters import COUNTERS
 from tests.fakes.verdicts import (
     ARTIFACT,
@@ -35,6 +35,7 @@ from tests.fakes.verdicts import (
     judge,
     make_case,
     make_layers,
+    make_part,
     make_section,
     make_several,
     make_verdict,
@@ -50,24 +51,24 @@ def read_answers(comment):
     title, *rest = comment.splitlines()
     (slower,) = re.fullmatch(r"##+ \S+ (.+)", title).groups()
     lines = {words[1]: words[2] for line in rest if (words := re.fullmatch(r"- \*\*(.+?):\*\* (.+)", line))}
-    return {"slower": slower, "how sure": lines["How sure"], "now": lines["What now"], "where": lines.get("Where", "")}
+    return {"slower": slower, "how sure": lines.get("How sure", ""), "now": lines["What now"], "where": lines.get("Where", "")}
 
 
 RATE = "False alarms: not counted on such machines."
-H200_RATE = "False alarms on such machines: 0 of 30, at most 9.5 %."
+H200_RATE = "False alarms on such machines: 0 of 30 equal builds, at most 9.5 %."
 REPORT = f"Everything: [report]({LINK})."
 MORE = f"More: [troubleshooting]({PUBLISHED}docs/troubleshooting.md#"
 ANSWERS = {
     "pass": {
         "slower": "PASS: worst is P99 ITL +2.1 %, a loss beyond +12.5 % is excluded",
         "how sure": f"2 blocks, 10.0 CPU-minutes. {RATE}",
-        "now": f"no performance objection. {REPORT}",
+        "now": f"nothing to do. {REPORT}",
         "where": "",
     },
     "improved": {
         "slower": "IMPROVED: Output throughput +8.2 % (321.4 to 347.8 tok/s), nothing slower",
         "how sure": f"2 blocks, 10.0 GPU-minutes. {H200_RATE}",
-        "now": f"no performance objection. {REPORT}",
+        "now": f"nothing to do. {REPORT}",
         "where": "",
     },
     "regression": {
@@ -77,33 +78,32 @@ ANSWERS = {
         "where": "unknown: no profile was taken.",
     },
     "inconclusive": {
-        "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
+        "slower": "INCONCLUSIVE: P99 ITL changed by -14.0 to +68.0 %, a pass needs below +50.0 %; 1 more undecided",
         "how sure": f"4 blocks, 10.0 CPU-minutes. {RATE}",
         "now": "P99 ITL is undecided. Cheapest: measure once more with --blocks 9 (90 minutes), enough if the change seen is "
         f"true; repeating until it passes proves nothing. {MORE}inconclusive). {REPORT}",
         "where": "",
     },
     "invalid": {
-        "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; read the server's log, then measur...",
-        "how sure": "0 blocks, 10.0 CPU-minutes.",
-        "now": "remove the cause that is named first, then measure again; the others often follow from it. "
-        f"{MORE}requests-failed-or-are-missing). {REPORT}",
+        "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed",
+        "how sure": "",
+        "now": f"remove the cause, then measure again. {MORE}requests-failed-or-are-missing). {REPORT}",
         "where": "",
     },
     "calibrating": {
         "slower": "PASS (uncalibrated): worst is P99 ITL +3.3 %, a loss beyond +13.7 % is excluded",
         "how sure": f"2 blocks, 10.0 CPU-minutes. {RATE}",
-        "now": f"no performance objection. {REPORT}",
+        "now": f"nothing to do. {REPORT}",
         "where": "",
     },
     "alone": {
         "slower": "PASS: worst is P99 ITL +1.0 %, a loss beyond +11.4 % is excluded",
         "how sure": f"the candidate alone against stored noise, 10.0 CPU-minutes. {RATE}",
-        "now": f"no performance objection. {REPORT}",
+        "now": f"nothing to do. {REPORT}",
         "where": "",
     },
 }
-ANSWERS["kernels"] = ANSWERS["regression"] | {"slower": f"{ANSWERS['regression']['slower']}; kernels slower in 2 layers"}
+ANSWERS["kernels"] = ANSWERS["regression"] | {"slower": f"{ANSWERS['regression']['slower']}; MoE layer slower in 2 timings"}
 GISTS = {
     "invalid": "INVALID invalid",
     "inconclusive": "INCONCLUSIVE inconclusive: P99 ITL undecided",
@@ -182,7 +182,8 @@ def test_comment__a_first_scenario_of_five_rows_leaves_the_others_a_count():
 def test_pull_request__gives_the_answers():
     (section,) = split_parts(read_golden("pull-request"))
 
-    assert read_answers(section.replace(" (h200)\n", "\n", 1)) == answer_of("regression", ARTIFACT)
+    where = "spin (new) +510.0 us a step, all of the loss of 534.2 us; all kernels together +516.0 us."
+    assert read_answers(section.replace(" (h200)\n", "\n", 1)) == answer_of("regression", ARTIFACT) | {"where": where}
 
 
 def test_pull_request__of_two_machines_gives_the_answers_of_each():
@@ -225,7 +226,7 @@ def test_comment__a_pull_request_names_commits_and_how_results_are_fetched():
 
     assert f"git fetch origin {BASE} {HEAD} && git worktree add sglang-base {BASE} && " in section
     assert f"perfgate bisect {BASE} {HEAD} --scenario moe-decode" in section
-    assert f"{FETCH}\nperfgate explain report/h200/moe-decode median_itl_ms  #" in section
+    assert f"{FETCH}\nperfgate profile report/h200/moe-decode  # kernel by kernel\nperfgate explain report/h200/moe-" in section
 
 
 @pytest.mark.parametrize("name", sorted({*ANSWERS, *WHOLE}))
@@ -244,12 +245,6 @@ SCENARIOS = tuple(f"{model}-{load}" for load in LOADS for model in MODELS)
 FEW = [(machines, scenarios) for machines in (1, 2, 3) for scenarios in (1, 2)]
 MANY = [(1, 8), (1, 40), (2, 40), (3, 12), (5, 1), (8, 1)]
 LOST = ("median_itl_ms", "output_tok_per_s", "mean_e2e_ms", "p99_itl_ms", "mean_ttft_ms", "p99_ttft_ms")
-
-
-def make_part(name, base_us, candidate_us):
-    return KernelDifference(
-        name=name, base_us=base_us, candidate_us=candidate_us, base_count=1.0, candidate_count=1.0, share=0.5
-    )
 
 
 def make_worst(losses, counters, layers, *, is_uncalibrated):
@@ -395,7 +390,7 @@ def test_comment__where_a_loss_is_comes_from_the_profiles():
 
     comment = render_comment([make_case("regression", attribution=found)], ROOM)
 
-    where = "fused\\_moe +450.0 us a step, 84 % of the loss; all kernels together +440.0 of +534.2 us."
+    where = "fused\\_moe +450.0 us a step, 84 % of the loss of 534.2 us; all kernels together +440.0 us."
     assert f"- **Where:** {where}" in comment.replace("fused_moe", "fused\\_moe")
     assert "perfgate profile results/2026-11-20-1  #" in comment
 
@@ -531,7 +526,7 @@ def test_headline__its_pieces_are_values():
 
     assert (headline.outcome, headline.answer, headline.slower_layers) == (Outcome.REGRESSION, "REGRESSION", 1)
     assert headline.finding == "Median ITL +4.8 % (11.13 to 11.66 ms), fails from +1.5 %"
-    assert headline.write(markdown).endswith("; kernels slower in 1 layer")
+    assert headline.write(markdown).endswith("; MoE layer slower in 1 timing")
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

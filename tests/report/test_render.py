@@ -26,8 +26,10 @@ from tests.fakes.verdicts import (
     case_invalid,
     case_pass,
     case_regression,
+    make_attribution,
     make_case,
     make_layers,
+    make_part,
     make_section,
     make_session,
     make_several,
@@ -76,7 +78,11 @@ def render_golden(name):
 
 
 def make_one_machine():
-    return [make_section("h200", make_case("regression", kernels=KERNELS))]
+    """A profiled loss that one new kernel explains."""
+    found = make_attribution(
+        make_part("spin", 0.0, 510.0, base_count=0.0, candidate_count=24.0), make_part("fused_moe"), rest_us=9e3
+    )
+    return [make_section("h200", make_case("regression", kernels=KERNELS, attribution=found))]
 
 
 def make_two_machines():

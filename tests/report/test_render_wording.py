@@ -50,6 +50,25 @@ def test_limit__is_in_the_readers_sense():
     assert wording.limit(judgement("p99_itl_ms", margin_ratio=0.25)) == "+25.0 %"
 
 
+@pytest.mark.parametrize(
+    ("text", "most", "shown"),
+    [
+        ("short; enough", 20, "short; enough"),
+        ("47 of 48 requests completed; read the log", 36, "47 of 48 requests completed"),
+        ("it; a clause that is hardly a beginning of what was said", 24, "it; a clause that is..."),
+        ("oneverylongwordandnothingelse", 12, "oneverylo..."),
+    ],
+)
+def test_shorten_sentence__ends_behind_a_clause_or_a_word(text, most, shown):
+    assert wording.shorten_sentence(text, most) == shown
+    assert len(shown) <= most
+
+
+def test_excluded__a_gain_excludes_any_loss():
+    assert wording.excluded(judgement(excluded=-0.01)) == wording.ANY_LOSS
+    assert wording.excluded(judgement(excluded=0.02)) == "+2.0 %"
+
+
 def test_finding__not_judged():
     assert wording.finding(judgement(change=None)) == "Median ITL not judged"
 

@@ -63,17 +63,23 @@ def advise(
         )
     if verdict.outcome is Outcome.IMPROVED:
         return Advice(
-            sentence="no performance objection.",
+            sentence="nothing to do.",
             for_maintainers=tuple(_list_keeps(session, "keep the gain as the new baseline")),
         )
     if verdict.outcome is Outcome.INCONCLUSIVE:
         return replace(_advise_undecided(verdict, session, families), more=verdict.outcome.remedies)
     if verdict.outcome is Outcome.INVALID:
         return Advice(
-            sentence="remove the cause that is named first, then measure again; the others often follow from it.",
+            sentence=_remove_causes(len(verdict.reasons)),
             more=name_remedies(verdict.outcome, verdict.reasons),
         )
-    return Advice(sentence="no performance objection.")
+    return Advice(sentence="nothing to do.")
+
+
+def _remove_causes(causes: int) -> str:
+    if causes < 2:
+        return "remove the cause, then measure again."
+    return "remove the cause that is named first, then measure again; the others often follow from it."
 
 
 def name_scenario(session: Session) -> str:
@@ -117,7 +123,7 @@ def _list_diagnoses(
     if session.source and is_profiled:
         yield Command(line=write_command("profile", session.source), purpose="kernel by kernel")
     if session.source and lost is not None:
-        yield Command(line=write_command("explain", session.source, lost.metric), purpose="why")
+        yield Command(line=write_command("explain", session.source, lost.metric), purpose="how judged")
     words = ("--scenario", *search.scenario, "--budget", str(BISECT_MINUTES), "--out", "bisect")
     yield Command(line=write_command("bisect", *(search.span or ("GOOD", "BAD")), *words), purpose="which commit")
 

@@ -27,9 +27,9 @@ NAME_SHOWN = 72
 STEP_METRICS = ("median_itl_ms", "mean_itl_ms", "mean_tpot_ms")
 """What a request waits for a token is what a decode step took, in the order in which it is believed."""
 
-LITTLE, MOST, TOO_MUCH = 0.2, 0.8, 1.25
-"""Shares of the loss below which the parts explain little, above which they explain it, and above which the profiled steps
-were other steps than the measured ones: one small window of each arm has no finer resolution."""
+LITTLE, MOST, WHOLE, TOO_MUCH = 0.2, 0.8, 0.95, 1.25
+"""Shares of the loss below which the parts explain little, above which they explain it, one part is all of it, and the profiled
+steps were other steps than the measured ones: one small window of each arm has no finer resolution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +186,9 @@ def describe_where(found: Attribution, loss_us: float | None) -> str:
             "step: they do not add up to it."
         )
     rest = "" if share >= MOST else "; the rest is outside of them: the host, the scheduler, communication"
-    return (
-        f"{first}, {format_percent(slower[0].difference_us / loss_us, 0)} of the loss; all {found.kind}s together "
-        f"{total_us:+,.1f} of {loss_us:+,.1f} us{rest}."
-    )
+    part = slower[0].difference_us / loss_us
+    much = "all" if part >= WHOLE else format_percent(part, 0)
+    return f"{first}, {much} of the loss of {loss_us:,.1f} us; all {found.kind}s together {total_us:+,.1f} us{rest}."
 
 
 def tabulate_parts(found: Attribution, loss_us: float | None = None) -> Table:

@@ -33,7 +33,7 @@ def describe_rate(hardware: str) -> str:
         return "False alarms: not counted on such machines."
     alarms, verdicts = COUNTED[hardware]
     bound = format_percent(bound_rate(alarms, verdicts))
-    return f"False alarms on such machines: {alarms} of {verdicts}, at most {bound}."
+    return f"False alarms on such machines: {alarms} of {verdicts} equal builds, at most {bound}."
 
 
 def describe_exclusion(verdict: Verdict, families: Iterable[Family]) -> str:

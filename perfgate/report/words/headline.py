@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import log1p
 
-from perfgate.core import Judgement, Outcome, Verdict, combine_outcomes
+from perfgate.core import Better, Judgement, Outcome, Verdict, combine_outcomes
+from perfgate.metrics import METRICS
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
+from perfgate.report.words.figure import worse_bounds
 from perfgate.storage.rounding import format_count
 from perfgate.verdict.counters import COUNTERS, describe_count
 
@@ -70,7 +73,7 @@ class Headline:
         room = SUBJECT_SHOWN - begun
         finding, *rest = self._list_clauses(clean, is_alone=False)
         if len(finding) > room:
-            return clean(wording.shorten(self.gist or self.finding, max(room, REASON_LEAST)))
+            return clean(wording.shorten_sentence(self.gist or self.finding, max(room, REASON_LEAST)))
         shown = [finding]
         # Later clauses are less often repeated elsewhere, so they are kept first.
         for clause in reversed(rest):
@@ -90,7 +93,7 @@ class Headline:
             more = len(self.lost_counts) - COUNTS_SHOWN
             yield f"lost: {clean(', '.join(self.lost_counts[:COUNTS_SHOWN]))}{f' and {more} more' if more > 0 else ''}"
         if self.slower_layers:
-            yield f"kernels slower in {format_count(self.slower_layers, 'layer')}"
+            yield f"MoE layer slower in {format_count(self.slower_layers, 'timing')}"
         if is_alone and self.shown_losses:
             yield f"slower, but cannot fail a change: {clean(', '.join(self.shown_losses))}"
 
@@ -133,7 +136,7 @@ def write_heading(icon: str, words: str, depth: int = TOP) -> str:
 
 def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:
     if verdict.outcome is Outcome.INVALID:
-        return wording.shorten(verdict.reasons[0], REASON_SHOWN) if verdict.reasons else verdict.outcome.sentence
+        return wording.shorten_sentence(verdict.reasons[0], REASON_SHOWN) if verdict.reasons else verdict.outcome.sentence
     deciding = _list_deciding(verdict, families)
     if verdict.lost_counts and not deciding:
         return describe_count(verdict.lost_counts[0])
@@ -174,13 +177,19 @@ def _say_gain(family: Family, _count: int) -> str:
 
 def _say_pass(family: Family, _count: int) -> str:
     bound = wording.excluded(family.judgement)
-    return f"worst is {family.finding}" + (f", a loss beyond {bound} is excluded" if bound else "")
+    beyond = bound if bound in ("", wording.ANY_LOSS) else f"a loss beyond {bound}"
+    return f"worst is {family.finding}" + (f", {beyond} is excluded" if beyond else "")
 
 
 def _say_undecided(family: Family, count: int) -> str:
     judgement = family.judgement
-    line = "" if judgement.fails_from is None else f", fails from {wording.line(judgement)}"
     more = f"; {count - 1} more undecided" if count > 1 else ""
+    bounds = worse_bounds(judgement)
+    if bounds is not None and bounds[2] > log1p(judgement.margin_ratio):
+        side = "above" if METRICS[judgement.metric].better is Better.HIGHER else "below"
+        needed = f"a pass needs {side} {wording.limit(judgement)}"
+        return f"{wording.title(judgement)} changed by {wording.interval(judgement)}, {needed}{more}"
+    line = "" if judgement.fails_from is None else f", fails from {wording.line(judgement)}"
     return f"{wording.title(judgement)} undecided, {wording.interval(judgement)}{line}{more}"
 
 

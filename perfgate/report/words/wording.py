@@ -10,6 +10,7 @@ from perfgate.storage.rounding import format_interval, format_percent
 
 MISSING = "n/a"
 UNMEASURED = "not measured"
+ANY_LOSS = "any loss"
 
 CPU_ONLY = "CPU result: it tests plumbing and relative change, not GPU speed."
 RANDOM_WEIGHTS = "The model has random weights: its answers are noise."
@@ -22,6 +23,17 @@ SAME_BUILD = "Both arms are the same build: every difference here is noise of th
 def shorten(text: str, most: int) -> str:
     """Cut a text to `most` letters."""
     return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
+
+
+def shorten_sentence(text: str, most: int) -> str:
+    """Cut a sentence to `most` letters at most: behind a clause that is a third of them or more, else behind a word."""
+    if len(text) <= most:
+        return text
+    clause = text[:most].rpartition("; ")[0]
+    if 3 * len(clause) >= most:
+        return clause
+    words = text[: most - 2].rpartition(" ")[0] or text[: most - 3]
+    return f"{words.rstrip(' ,;:')}..."
 
 
 def percent(ratio: float | None) -> str:
@@ -88,8 +100,10 @@ def found_from(judgement: Judgement) -> str:
 
 
 def excluded(judgement: Judgement) -> str:
-    """Write the loss that the evidence rules out over all looks, 0 where it rules out any; empty where it rules out none."""
-    return "" if judgement.excluded is None else loss(judgement.metric, max(judgement.excluded, 0.0))
+    """Write the loss that the evidence rules out over all looks; empty where it rules out none."""
+    if judgement.excluded is None:
+        return ""
+    return ANY_LOSS if judgement.excluded <= 0 else loss(judgement.metric, judgement.excluded)
 
 
 def band(judgement: Judgement) -> str:

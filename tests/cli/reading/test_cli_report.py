@@ -44,7 +44,7 @@ def test_report__layers_timed_beside_the_session_get_a_section(slower, capsys):
 
     first, *rest = capsys.readouterr().out.splitlines()
     (kernels,) = (line for line in rest if line.startswith("- **Kernels:**"))
-    assert first.endswith("; kernels slower in 1 layer")
+    assert first.endswith("; MoE layer slower in 1 timing")
     assert "REGRESSION: " in kernels
     assert "slower: gpt-oss-20b M=1024 +5." in kernels or "slower: gpt-oss-20b M=1024 +4." in kernels
     assert "<details><summary>Kernels</summary>" in rest
