@@ -10,6 +10,7 @@ from perfgate.report.chart.letters import measure_text
 from perfgate.report.chart.svg import (
     NARROW,
     TICK_SIZE,
+    TITLE_SIZE,
     Drawing,
     Figure,
     Scale,
@@ -120,8 +121,9 @@ SHORT_LEGEND = (
 )
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
 HERO_ROW, HERO_ABOVE, HERO_BELOW, HERO_EDGE = 54.0, 30.0, 10.0, 10.0
-# On a narrow page the outcome stands on a line of its own.
+# On a narrow page the limits of a metric and its outcome stand on lines of their own.
 HERO_LINE = 18.0
+HERO_GAP = 16.0
 
 
 # Where an interval is wider than this, a margin could no longer be seen.
@@ -145,16 +147,19 @@ def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawin
         start=HERO_EDGE,
         end=width - HERO_EDGE,
     )
-    lead = HERO_LINE if width <= NARROW else 0.0
-    each = HERO_ROW + lead
+    lines = 2 if width <= NARROW else 0
+    each = HERO_ROW + lines * HERO_LINE
     height = HERO_ABOVE + each * len(rows)
     words = _name_places(axis)
     anchors = {"better": "start", "worse": "end"}
     shapes: list[SvgElement] = [
         write_label(axis.place(value), 16, word, "tick", anchors.get(word, "middle")) for word, value in words.items()
     ]
+    indent = 0.0 if lines else max(measure_text(_name_row(judgement), TITLE_SIZE) for judgement, _ in rows) + HERO_GAP
     for number, (judgement, bounds) in enumerate(rows):
-        shapes.extend(_draw_row(judgement, bounds, axis, (HERO_ABOVE + number * each, lead)))
+        top = HERO_ABOVE + number * each
+        shapes.extend(_head_row(judgement, axis, top, indent))
+        shapes.extend(_draw_row(judgement, bounds, axis, top + lines * HERO_LINE))
     return Drawing(width=width, height=height + HERO_BELOW, shapes=tuple(shapes))
 
 
@@ -168,16 +173,30 @@ def _name_places(axis: Scale) -> dict[str, float]:
     return words
 
 
-def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, place: tuple[float, float]) -> Iterator[SvgElement]:
-    """One metric at `place`: its top, and how far the outcome stands below the title."""
-    top, lead = place
-    low, middle, high = (bound / log1p(judgement.margin_ratio) for bound in bounds)
-    title = f"{wording.title(judgement)}  {wording.percent(judgement.change)} {wording.point(judgement)}"
-    yield write_label(axis.start, top + 14, title, "panel-title")
+def _name_row(judgement: Judgement) -> str:
+    """A metric and its change."""
+    return f"{wording.title(judgement)}  {wording.percent(judgement.change)} {wording.point(judgement)}"
+
+
+def _tell_limits(judgement: Judgement) -> str:
+    """The numbers of the two lines beside a row, for example "fails from +2.3 %, margin +3.0 %"."""
+    margin = f"margin {wording.limit(judgement)}"
+    return margin if judgement.fails_from is None else f"fails from {wording.line(judgement)}, {margin}"
+
+
+def _head_row(judgement: Judgement, axis: Scale, top: float, indent: float) -> Iterator[SvgElement]:
+    """What stands above the bar of a metric: on one line with its limits after `indent`; on three lines without an indent."""
+    limits, outcome = (top + 14, top + 14) if indent else (top + 14 + HERO_LINE, top + 14 + 2 * HERO_LINE)
+    yield write_label(axis.start, top + 14, _name_row(judgement), "panel-title")
+    yield write_label(axis.start + indent, limits, _tell_limits(judgement), "tick")
     style = f"panel-title outcome-{judgement.outcome.value.lower()}"
-    at, anchor = (axis.start, "start") if lead else (axis.end, "end")
-    yield write_label(at, top + 14 + lead, judgement.outcome.value, style, anchor)
-    top += lead
+    at, anchor = (axis.end, "end") if indent else (axis.start, "start")
+    yield write_label(at, outcome, judgement.outcome.value, style, anchor)
+
+
+def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, top: float) -> Iterator[SvgElement]:
+    """The bar of one metric, between its lines."""
+    low, middle, high = (bound / log1p(judgement.margin_ratio) for bound in bounds)
     for value, style in ((0.0, "zero"), (1.0, "half")):
         yield line((axis.place(value), top + 22), (axis.place(value), top + 46), style)
     limit, words = _find_limit(judgement), f"fails from {wording.line(judgement)}"

@@ -344,7 +344,18 @@ def test_draw_forest__the_line_beyond_the_axis_is_an_arrow_with_its_number(fails
         limits = [shape for shape in drawing.shapes if shape.hint.startswith("fails from")]
 
         assert [shape.tag for shape in limits] == ["path" if label else "line"]
-        assert [shape.text for shape in drawing.shapes if shape.text.startswith("fails from")] == label
+        told = [shape.text for shape in drawing.shapes if shape.text.startswith("fails from")]
+        assert told == [f"fails from {fails_from:+.1%}, margin +10.0 %".replace("%,", " %,"), *label]
+
+
+def test_draw_forest__each_row_tells_its_limits_in_the_reader_s_sense():
+    """A loss of throughput is a fall; where no line is known the margin stands alone."""
+    known = replace(p99(0.05, margin=0.25), metric="output_tok_per_s", fails_from=0.6)
+    for drawing in draw_forest([known, replace(p99(0.05, margin=0.1), fails_from=None)]).drawings:
+        told = [shape for shape in drawing.shapes if "margin " in shape.text]
+
+        assert [shape.text for shape in told] == ["fails from -37.5 %, margin -20.0 %", "margin +10.0 %"]
+        assert len({shape.at["x"] for shape in told}) == 1
 
 
 @pytest.mark.parametrize(("fails_from", "tag"), [(0.25, "line"), (0.6, "path")])
