@@ -36,8 +36,8 @@ def describe_fault(fault: Fault, use: ExpertUse, who: str) -> str:
     if fault.kind is FaultKind.FEW:
         return (
             f"{CANNOT_MEASURE}: {who}, a decode step of {use.tokens_a_step} tokens touches {worst.distinct_a_step:.1f} of "
-            f"{worst.experts} experts {where}, where uniform routing touches {worst.uniform_a_step:.1f} and at least "
-            f"{fault.allowed:.1f} is required; serve weights whose router looks at the token"
+            f"{worst.experts} experts {where}, where uniform routing touches {worst.uniform_a_step:.1f} and at least half of "
+            "that is asked for; serve weights whose router looks at the token"
         )
     if fault.kind is FaultKind.BLIND:
         return (
