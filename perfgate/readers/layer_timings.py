@@ -36,6 +36,18 @@ def find_timings(path: Path) -> tuple[Path, ...]:
     return tuple(sorted(path.rglob(f"*{SUFFIX}")))
 
 
+def holds_timings(file: Path) -> bool:
+    """Whether a file is one of pytest-benchmark, as far as its outermost field tells."""
+    try:
+        return _has_benchmarks(parse_any(read_bytes(file), file, "measure again"))
+    except EvidenceError:
+        return False
+
+
+def _has_benchmarks(stored: Any) -> bool:
+    return isinstance(stored, dict) and isinstance(stored.get("benchmarks"), list)
+
+
 def read_timings(files: tuple[Path, ...]) -> tuple[LayerBlock, ...]:
     """Blocks in the order in which they were measured. EvidenceError names the file and field that cannot be used."""
     return tuple(sorted((_read(file) for file in files), key=lambda block: (block.begun, block.source)))
@@ -44,7 +56,7 @@ def read_timings(files: tuple[Path, ...]) -> tuple[LayerBlock, ...]:
 def _read(file: Path) -> LayerBlock:
     content = read_bytes(file)
     stored = parse_any(content, file, "measure again")
-    if not isinstance(stored, dict) or not isinstance(stored.get("benchmarks"), list):
+    if not _has_benchmarks(stored):
         raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
     try:
         facts = adapt(dict[str, str]).validate_python(_find_own(stored.get("machine_info")))

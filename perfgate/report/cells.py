@@ -59,7 +59,8 @@ def _compare(cells: Sequence[CellResult]) -> tuple[str, ...] | None:
     known = [spread for spread in spreads.values() if spread is not None]
     once = [server for server, spread in spreads.items() if spread is None]
     ahead = first / second - 1
-    words = f"not known: one start of {' and '.join(once)}" if once else AHEAD if ahead > max(known) else NOT_APART
+    have = "has one start" if len(once) == 1 else "have one start each"
+    words = f"unknown: {' and '.join(once)} {have}" if once else AHEAD if ahead > max(known) else NOT_APART
     shown = format_percent(max(known)) if known else wording.MISSING
     return (best.load, best.server, wording.value(SPREAD, first, has_unit=False), format_percent(ahead), shown, words)
 

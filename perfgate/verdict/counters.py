@@ -32,7 +32,7 @@ class Counter:
 
     `unit` is empty for a plain count and "%" for a share, which is stored as a ratio. `moves` says whether the work of a
     scenario can change it at all, `where` the same in words. `judged_at` is the one reading of the base at which equal arms
-    agree; None where they agree at any.
+    agree; None where they agree at any. `is_plural` says whether its title is.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Counter:
     moves: Callable[[Scenario], bool] = lambda _: True
     decimals: int = 0
     judged_at: float | None = None
+    is_plural: bool = False
 
     @property
     def fails_beyond(self) -> float:
@@ -77,6 +78,7 @@ _ROWS = (
     Counter(
         name=REQUESTS_RETRACTED,
         title="Requests retracted",
+        is_plural=True,
         better=Better.LOWER,
         allowed_ratio=0.0,
         # A server that retracts at all does so by when requests arrive: 1 to 5 times in equal windows of a CPU.
@@ -87,6 +89,7 @@ _ROWS = (
     Counter(
         name=CACHE_HIT_RATE,
         title="Prefix cache hits",
+        is_plural=True,
         unit="%",
         allowed_ratio=0.05,
         decimals=2,
@@ -104,6 +107,7 @@ _ROWS = (
     Counter(
         name=DECODE_GRAPH_SHARE,
         title="Decode steps in a CUDA graph",
+        is_plural=True,
         unit="%",
         allowed_ratio=0.01,
         decimals=1,
@@ -113,6 +117,7 @@ _ROWS = (
     Counter(
         name=PREFILL_GRAPH_SHARE,
         title="Prefill steps in a CUDA graph",
+        is_plural=True,
         unit="%",
         allowed_ratio=0.05,
         decimals=1,
@@ -186,13 +191,15 @@ def _write_down(counter: Counter, state: CountState, base: float | None, candida
 def describe_count(count: Count) -> str:
     """Say in a clause what became of a counter, such as "KV capacity 65,536 to 60,000 tokens (-8.4 %, fails beyond -1.0 %)"."""
     counter = COUNTERS[count.counter]
+    pronoun, be = ("they", "are") if counter.is_plural else ("it", "is")
     if count.base is None or count.candidate is None:
         arm = Arm.CANDIDATE if count.base is None else Arm.BASE
-        return f"{counter.title} is reported by the {arm.value}'s server alone, so it is not judged"
+        return f"{counter.title} {be} reported by the {arm.value}'s server alone, so {pronoun} {be} not judged"
     if count.state is CountState.SAME:
         return f"{counter.title} {counter.write(count.base)}"
     if count.state is CountState.SCATTERED:
-        return f"{counter.title} about {counter.write(count.base)} differs from window to window, so it is not judged"
+        vary = "vary" if counter.is_plural else "varies"
+        return f"{counter.title} (about {counter.write(count.base)}) {vary} between windows, so {pronoun} {be} not judged"
     size = "" if count.base == 0 else f"{format_percent(count.change or 0.0, is_signed=True)}, "
     line = f"fails beyond {format_percent(count.fails_beyond, is_signed=True)}" if count.fails_beyond else "any loss fails"
     return f"{counter.title} {counter.write(count.base)} to {counter.write(count.candidate)} ({size}{line})"

@@ -224,6 +224,30 @@ def test_scenarios__new_measures_what_it_was_copied_from(capsys):
     assert main(["scenarios", "new", "my own.toml"]) == 2
 
 
+def test_scenarios__new_writes_a_file_that_no_shipped_name_hides(tmp_path, capsys):
+    codes = [main(["scenarios", "new", "mine"]), main(["scenarios", "new", "cpu-moe"])]
+
+    assert codes == [0, 2]
+    assert (tmp_path / "mine.toml").exists()
+    assert not (tmp_path / "cpu-moe.toml").exists()
+    assert "cpu-moe is a shipped scenario" in capsys.readouterr().err
+
+
+def test_check__a_folder_that_holds_no_result(tmp_path, capsys):
+    (tmp_path / "else.json").write_text("[]")
+
+    assert main(["check", str(tmp_path)]) == 2
+    assert "so it is no result folder; give one that `perfgate gate`, `run` or `demo` wrote" in capsys.readouterr().err
+
+
+def test_schema__says_what_every_field_means(capsys):
+    main(["schema"])
+    schema = json.loads(capsys.readouterr().out)
+    tables = [schema, *(part for part in schema["$defs"].values() if "properties" in part)]
+
+    assert [name for table in tables for name, field in table["properties"].items() if "description" not in field] == []
+
+
 def test_schema__holds_for_every_outcome(capsys):
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with the extra test")
     main(["schema"])

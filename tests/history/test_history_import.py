@@ -5,6 +5,7 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -191,7 +192,7 @@ def test_read_past_runs__a_cold_run_is_kept_and_no_level(tmp_path):
 
     (series,) = read_history(store, HistoryQuestion(metrics=("output_tok_per_s",))).series
 
-    assert [run.is_cold for run in runs] == [True, False, False]
+    assert [run.cold is not None for run in runs] == [True, False, False]
     assert len(series.points) == 2
 
 
@@ -247,4 +248,22 @@ def test_provenance__of_a_pattern_is_checked(tmp_path):
 def test_read_past_runs__each_series_of_files_has_its_own_cold_start():
     found = read_past_runs(sorted(RUNS.glob("fusion_o*.txt")), H20).runs
 
-    assert [Path(run.source).name for run in found if run.is_cold] == ["fusion_off_1.txt", "fusion_on_1.txt"]
+    assert [Path(run.source).name for run in found if run.cold] == ["fusion_off_1.txt", "fusion_on_1.txt"]
+
+
+@pytest.mark.parametrize(
+    ("names", "cold"),
+    [
+        (("moe_before_1_cold.txt", "moe_before_2.txt", "moe_before_3.txt"), ["moe_before_1_cold.txt"]),
+        (("run_1_before.txt", "run_1_after.txt", "run_2_after.txt"), []),
+        (("rand256x32.txt", "rand256x32_2.txt", "rand256x32_3.txt"), []),
+    ],
+)
+def test_read_past_runs__a_word_behind_the_number_is_a_remark_on_a_run(tmp_path, names, cold):
+    """The founding runs have such names; where the number without the word is there too, the word tells servers apart."""
+    for number, name in enumerate(names, 1):
+        copy(RUNS / f"fusion_off_{number}.txt", tmp_path / name)
+
+    found = read_past_runs([tmp_path / name for name in names], H20).runs
+
+    assert [Path(run.source).name for run in found if run.cold] == cold

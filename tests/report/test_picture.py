@@ -135,8 +135,8 @@ def test_tabulate_best__says_what_starts_leave_open():
 
     assert tabulate_best([plain, fused]).rows == [("c1", "fused", "111.0", "9.9 %", "2.0 %", "ahead")]
     assert tabulate_best([plain, fused, near]).rows[0][-1] == "not apart"
-    assert tabulate_best([CELLS[0], CELLS[3]]).rows[0][-1] == "not known: one start of fused and plain"
-    assert tabulate_best([CELLS[0], fused]).rows[0][-1] == "not known: one start of plain"
+    assert tabulate_best([CELLS[0], CELLS[3]]).rows[0][-1] == "unknown: fused and plain have one start each"
+    assert tabulate_best([CELLS[0], fused]).rows[0][-1] == "unknown: plain has one start"
     assert tabulate_best(CELLS[:2]).rows == []
 
 

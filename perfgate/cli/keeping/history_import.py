@@ -51,16 +51,20 @@ def import_past(*, paths: tuple[Path, ...], store: str, style: str, **told: Any)
     if not runs:
         raise InputError(f"{', '.join(map(str, paths))}: no run in it; give data.js, JSONL, printed results or a matrix log")
     added = store_past(store, runs)
-    cold = sum(run.is_cold for run in runs)
+    cold = [run.cold for run in runs if run.cold]
     print_result(
         style,
         {
             "read": len(runs),
             "added": added,
             "already_there": len(runs) - added,
-            "cold": cold,
+            "cold": len(cold),
+            "cold_runs": [
+                {"source": one.run.source, "metric": one.metric, "value": one.value, "level": one.level} for one in cold
+            ],
             "left_out": skipped,
         },
-        f"{format_count(len(runs), 'run')} read, {added} added, {len(runs) - added} already there; {cold} of them cold",
+        f"{format_count(len(runs), 'run')} read, {added} added, {len(runs) - added} already there; {len(cold)} of them cold",
+        *(f"cold: {one.run.source}: {one.figures}" for one in cold),
     )
     return 0

@@ -50,11 +50,17 @@ def show(scenario: str) -> int:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--like", default="cpu-moe", show_default=True, shell_complete=complete_scenario, help="Scenario to copy.")
 def new(file: Path, like: str) -> int:
-    """Write FILE, your own scenario, as a copy of another. An existing file is never overwritten."""
+    """Write FILE, your own scenario, as a copy of another: a .toml file. An existing file is never overwritten."""
+    if file != STREAM and file.suffix != ".toml":
+        file = file.with_name(f"{file.name}.toml")
     if file.exists():
         raise InputError(f"{file}: exists; give another name, or edit it")
     text, _ = read_scenario(like)
     name = re.sub(r"[^a-z0-9-]+", "-", file.stem.lower()).strip("-") or "mine"
+    if name in list_scenarios():
+        raise InputError(
+            f"{file}: {name} is a shipped scenario, and baselines go by names; give another, such as my-{name}.toml"
+        )
     own = _NAME.sub(f'name = "{name}"', text, count=1)
     parse_scenario(own, str(file))
     write_file(own.encode(), file)

@@ -13,11 +13,12 @@ from perfgate.core import Verdict
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.reports import build_report
-from perfgate.readers.layer_timings import find_timings, read_timings
+from perfgate.readers.layer_timings import find_timings, holds_timings, read_timings
 from perfgate.report.junit import format_junit
 from perfgate.report.layers import render_layers
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout, lay_out
+from perfgate.results.records import SESSION_FILE
 from perfgate.storage.rounding import VERDICT_FILE, format_verdict
 from perfgate.verdict.layers import judge_layers
 
@@ -54,6 +55,11 @@ def command(
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
     if timings := find_timings(folder):
+        if folder.is_dir() and not holds_timings(timings[0]):
+            raise InputError(
+                f"{folder}: holds no {SESSION_FILE} and no timings of layers, so it is no result folder; give one that "
+                "`perfgate gate`, `run` or `demo` wrote: `perfgate list` names them"
+            )
         if baselines or facts["has_base"] is not None:
             raise InputError(
                 "--baselines, --no-base: layers are judged by the control that their own timings hold; leave it out"

@@ -23,6 +23,8 @@ from perfgate.report.render import render_text
 from perfgate.report.table import choose_layout
 from perfgate.results.folders import DEMOS
 from perfgate.results.records import SESSION_FILE
+from perfgate.storage.journal import write_atomically
+from perfgate.storage.rounding import VERDICT_FILE, format_verdict
 
 SPEED = 60.0
 """How many times faster than it was measured `--live` plays a session."""
@@ -81,7 +83,10 @@ def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> i
             time.sleep(pause_s / SPEED)
             say(line)
         say()
-    write_output(render_text(build_report(folder, case), choose_layout()).encode(), None, is_text=True)
+    report = build_report(folder, case)
+    write_output(render_text(report, choose_layout()).encode(), None, is_text=True)
+    # As a gate leaves it, so that `perfgate list` knows the outcome.
+    write_atomically(folder / VERDICT_FILE, format_verdict(report.verdict))
     write_page(folder, folder / PAGE, ())
     say(f"\npage: {folder / PAGE}\n\nnext:")
     for line in list_next(outcome, folder):

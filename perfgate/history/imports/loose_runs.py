@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,9 @@ from perfgate.verdict.runs.workloads import order_runs, show_fact, split_cold
 
 ORIGIN = "bench_serving"
 SUFFIXES = (".jsonl", ".json", ".txt", ".log", ".out", ".gz")
-_NUMBER = re.compile(r"[\W_]*\d+$")
+_NUMBER = re.compile(r"[\W_]*(\d+)$")
+# A number that stands by itself, and one word behind it: moe_1_cold, not rand256x32 and not toggle0_inf.
+_REMARKED = re.compile(r"[\W_]+(\d+)[\W_]+[A-Za-z]+$")
 GROUPS = ("date", "commit", "runner", "release", "scenario")
 
 
@@ -111,19 +113,38 @@ def _name_workload(run: Run) -> str:
     return re.sub(r"-{2,}", "-", "-".join(part for part in parts if part))[:64]
 
 
-def _name_series(source: str) -> str:
-    """The file of a run without the number at its end: off_1.txt and off_2.txt are runs of one server, on_1.txt of another."""
+def _split_name(source: str, number: re.Pattern[str]) -> tuple[str, str] | None:
+    """The file of a run without what `number` finds at its end, and the number itself; None where it finds none."""
     folder, _, name = source.rpartition("/")
-    return f"{folder}/{_NUMBER.sub('', name.partition('.')[0])}"
+    stem = name.partition(".")[0]
+    found = number.search(stem)
+    return (f"{folder}/{stem[: found.start()]}", found[1]) if found else None
+
+
+def _name_series(sources: Iterable[str]) -> dict[str, str]:
+    """The series of each file: off_1.txt and off_2.txt are runs of one server, on_1.txt of another.
+
+    A word behind the number is a remark on a run, as in moe_1_cold.txt, where moe_2.txt is there and moe_1.txt is not. Else it
+    tells servers apart, as in run_1_before.txt and run_1_after.txt.
+    """
+    named = {source: _split_name(source, _NUMBER) for source in sources}
+    taken = {pair for pair in named.values() if pair}
+    bare = {series for series, _ in taken}
+    found = {source: pair[0] if pair else source.partition(":")[0] for source, pair in named.items()}
+    for source, pair in named.items():
+        remarked = _split_name(source, _REMARKED) if pair is None else None
+        if remarked and remarked[0] in bare and remarked not in taken:
+            found[source] = remarked[0]
+    return found
 
 
 def _mark_cold(runs: Sequence[PastRun]) -> tuple[PastRun, ...]:
     """Mark leading runs of one workload, commit and series of files that measured a server which was still warming up."""
-    grouped: dict[object, list[PastRun]] = {}
+    series = _name_series(past.source for past in runs)
+    grouped: dict[object, list[Run]] = {}
     for past in runs:
-        key = (past.scenario, tuple(sorted(map(str, past.workload.items()))), past.provenance, _name_series(past.source))
-        grouped.setdefault(key, []).append(past)
-    cold = {
-        id(one.run) for found in grouped.values() for one in split_cold(order_runs([past.run for past in found if past.run]))[0]
-    }
-    return tuple(replace(past, is_cold=True) if id(past.run) in cold else past for past in runs)
+        if past.run:
+            key = (past.scenario, tuple(sorted(map(str, past.workload.items()))), past.provenance, series[past.source])
+            grouped.setdefault(key, []).append(past.run)
+    cold = {id(one.run): one for found in grouped.values() for one in split_cold(order_runs(found))[0]}
+    return tuple(replace(past, cold=cold.get(id(past.run))) for past in runs)

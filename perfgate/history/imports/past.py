@@ -18,7 +18,7 @@ from perfgate.history.trends import Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.metrics import METRICS
 from perfgate.results.words import describe_remark
-from perfgate.verdict.runs.workloads import show_fact
+from perfgate.verdict.runs.workloads import ColdRun, show_fact
 
 IMPORT = "import"
 # Facts that differ between runs of one workload: a seed draws other prompts of the same lengths.
@@ -60,7 +60,7 @@ class ForeignNumber:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRun:
-    """One run of the past with its place in time."""
+    """One run of the past with its place in time. `cold` says how far it lay below later runs, where its server was cold."""
 
     origin: str
     source: str
@@ -72,7 +72,7 @@ class PastRun:
     values: Mapping[str, float]
     others: Sequence[ForeignNumber] = ()
     run: Run | None = None
-    is_cold: bool = False
+    cold: ColdRun | None = None
 
 
 def name_hardware(text: str) -> str:
@@ -99,7 +99,7 @@ def enter_past(past: PastRun) -> SessionRows:
         "begun": past.at,
         "runner": past.provenance.runner,
     }
-    window = {**shared, **_describe_window(past), "judged": not (past.is_cold or problems)}
+    window = {**shared, **_describe_window(past), "judged": not (past.cold or problems)}
     return SessionRows(
         session=str(shared["session"]),
         place=Partition(scenario=past.scenario, hardware=past.hardware, month=f"{past.at:%Y-%m}"),
@@ -122,7 +122,7 @@ def _describe_window(past: PastRun) -> dict[str, Any]:
         "block": 1,
         "start": 1,
         "position": 0,
-        "role": str(Role.WARMUP if past.is_cold else Role.MEASURED),
+        "role": str(Role.WARMUP if past.cold else Role.MEASURED),
         "requested": run.requested if run else None,
         "completed": run.completed if run else None,
         "duration_s": run.duration_s if run else None,

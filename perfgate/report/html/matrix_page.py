@@ -95,7 +95,7 @@ def _name_best(best: Table) -> Iterator[str]:
     """A line for each load: which server is the best, and whether it is ahead by more than starts lie apart."""
     for load, server, level, ahead, apart, words in best.rows:
         starts = {AHEAD: f"starts lie {apart} apart", NOT_APART: f"no clear lead, for starts lie {apart} apart"}
-        told = starts.get(words, f"how far starts lie apart is {words}")
+        told = starts.get(words, f"spread between starts {words}")
         yield f"{load}: {server} has the highest throughput, {level} {METRICS[SPREAD].unit}, {ahead} ahead of the next; {told}."
 
 

@@ -17,7 +17,8 @@ _TITLES = {
     CountState.SCATTERED: "",
     CountState.SAME: "the same in both arms: ",
 }
-UNKNOWN = "not told"
+UNKNOWN = "not reported"
+_RESULTS = {CountState.SCATTERED: "varies", CountState.UNTOLD: UNKNOWN}
 
 
 def describe_counts(counts: Sequence[Count]) -> str:
@@ -34,7 +35,7 @@ def is_notable(counts: Sequence[Count]) -> bool:
 def tabulate_counts(counts: Sequence[Count], scenario: Scenario) -> Table:
     """Every counter that the scenario can move; one that no window tells is named too, without a number."""
     found = {count.counter: count for count in counts}
-    header = ("counter", "base", "candidate", "change", "fails beyond", "what became of it")
+    header = ("counter", "base", "candidate", "change", "fails beyond", "result")
     return Table(header=header, rows=[_row(counter.name, found.get(counter.name)) for counter in list_counters(scenario)])
 
 
@@ -42,7 +43,7 @@ def _row(name: str, count: Count | None) -> tuple[str, ...]:
     counter = COUNTERS[name]
     line = format_percent(counter.fails_beyond, is_signed=True) if counter.fails_beyond else "any loss"
     if count is None:
-        return counter.title, UNKNOWN, UNKNOWN, "", line, "not known: no window tells it"
+        return counter.title, UNKNOWN, UNKNOWN, "", line, "not known: no window reports it"
     levels = (UNKNOWN if level is None else counter.write(level) for level in (count.base, count.candidate))
     change = "" if count.change is None or count.base == 0 else format_percent(count.change, is_signed=True)
-    return counter.title, *levels, change, line, count.state.value
+    return counter.title, *levels, change, line, _RESULTS.get(count.state, count.state.value)

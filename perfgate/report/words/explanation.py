@@ -93,7 +93,7 @@ def _tell_evidence(verdict: Verdict) -> str:
 
 def _tell_mishaps(verdict: Verdict, session: Session) -> str:
     found = list(_list_mishaps(verdict, session))
-    return f"{'; '.join(found)}." if found else "No window was measured again, cut off or void."
+    return f"{'; '.join(found)}." if found else "No judged window was measured again, cut off or void."
 
 
 def _list_mishaps(verdict: Verdict, session: Session) -> Iterator[str]:

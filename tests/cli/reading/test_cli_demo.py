@@ -27,6 +27,8 @@ def test_demo__says_the_outcome_that_it_is_named_after(outcome, tmp_path, capsys
     assert re.search(rf"^{outcome.upper()}\b", said, flags=re.MULTILINE)
     assert said.startswith(("One NVIDIA H100,", "One NVIDIA H200,"))
     assert (tmp_path / "perfgate-demo" / outcome / "report.html").stat().st_size > 10_000
+    assert main(["list", "perfgate-demo", "--format", "json"]) == 0
+    assert outcome.upper() in capsys.readouterr().out
 
 
 def test_demo__live_shows_each_window_and_look(monkeypatch, capsys):

@@ -28,7 +28,7 @@ def test_explain__a_loss_in_five_sentences(slower, capsys):
     assert "stand against the margin of +3.0 % and no stored noise band: the loss is surely above zero" in lines[1]
     assert "It rests on 2 blocks of fresh servers and 12 judged windows; looks were planned after 2, 3, 4, 6 blocks" in lines[2]
     assert "each with at most 0.25 % false alarms" in lines[2]
-    assert lines[3] == "No window was measured again, cut off or void."
+    assert lines[3] == "No judged window was measured again, cut off or void."
     assert lines[4].startswith("Find the cause (`perfgate profile`")
 
 

@@ -125,7 +125,7 @@ def test_report__counters_that_the_scenario_can_move(write, tmp_path):
     rows = re.sub(r"<[^>]+>", " ", section).replace("\N{NO-BREAK SPACE}", " ")
 
     assert re.search(r"KV capacity\s+65,536 tokens\s+60,000 tokens\s+-8.4 %\s+-1.0 %\s+lost", rows)
-    assert re.search(r"Accept length\s+not told\s+not told\s+-2.0 %\s+not known: no window tells it", rows)
+    assert re.search(r"Accept length\s+not reported\s+not reported\s+-2.0 %\s+not known: no window reports it", rows)
     assert 'id="counters"' not in write(write_folder(tmp_path / "untold", session))
 
 
