@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from perfgate.engines.arguments import Layout
 from perfgate.engines.sglang_insides import GSM8K
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, PerfgateError, ServerError
@@ -88,7 +89,7 @@ def attempt(tmp_path, model):
                 engine_urls=(url,),
                 metrics_urls=(f"{url}/metrics",),
                 log=tmp_path / "server.log",
-                launch=SimpleNamespace(engine=ENGINES["sglang-cpu"], model=model, python="python"),
+                launch=SimpleNamespace(engine=ENGINES["sglang-cpu"], model=model, python="python", layout=Layout()),
                 raise_if_dead=lambda _=0.0: None,
                 flush_cache=lambda: None,
                 expert_folder=tmp_path / "experts",

@@ -230,7 +230,7 @@ def test_prove__a_sound_candidate(tmp_path, monkeypatch):
     (block,) = proof.times
     assert [(one.shape, one.tokens) for one in block.layers] == [(SMALL, 1), (SMALL, 2)]
     # One block decides nothing; on a busy machine the base against itself refuses it.
-    assert re.search(r"^times of the layer: (INCONCLUSIVE|INVALID): 2 layers", done.stdout, re.MULTILINE)
+    assert re.search(r"^times of the layer: (INCONCLUSIVE|INVALID): 2 timings", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
