@@ -388,6 +388,9 @@ def test_write_arm__arguments_of_a_server_follow_those_that_it_is_driven_with(tm
     placed = load_exhibit("prefix-lost")
     engine = tmp_path / "sglang"
     (engine / "srt").mkdir(parents=True)
+    # Regular packages: where an engine is installed, it would go before a folder that is none.
+    for package in (engine, engine / "srt"):
+        (package / "__init__.py").touch()
     (engine / "srt" / "server_args.py").write_text("prepare_server_args = tuple\n")
 
     arm = write_arm(tmp_path / "broken", engine, placed, placed.exhibit.reenactment.broken)
