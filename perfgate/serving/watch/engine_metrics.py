@@ -78,6 +78,8 @@ class Scrape:
 
 def scrape(*urls: str, timeout_s: float = 5.0) -> Scrape | None:
     """Read the metrics at `urls`, one a service; None without one or when one gives none: no fault of the measurement."""
+    if not urls:
+        return None
     begun = time.perf_counter()
     texts = []
     try:
@@ -90,7 +92,7 @@ def scrape(*urls: str, timeout_s: float = 5.0) -> Scrape | None:
     except httpx.HTTPError:
         return None
     took_s = time.perf_counter() - begun
-    return parse_metrics(*texts, took_s=took_s) if texts else None
+    return parse_metrics(*texts, took_s=took_s)
 
 
 def parse_metrics(*texts: str, took_s: float) -> Scrape | None:
