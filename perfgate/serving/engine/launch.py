@@ -20,6 +20,11 @@ SECOND_PORT, RANKS_PORT = 10_000, 10_000
 BALANCER = "sglang_router.launch_router"
 
 
+def write_url(port: int) -> str:
+    """The address of what listens at a port of this machine."""
+    return f"http://{HOST}:{port}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyCheck:
     """How a service is asked whether it serves: 200 says yes. `content` is posted to `path`; without it, `path` is read."""
@@ -37,6 +42,11 @@ class Service:
     port: int
     ready: ReadyCheck
     is_engine: bool = True
+
+    @property
+    def url(self) -> str:
+        """The address at which it is asked."""
+        return write_url(self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +94,8 @@ class Launch:
         return Service(role=role, argv=(*self.argv(port), *args), port=port, ready=ready)
 
     def _build_balancer(self, port: int, prefill: int, decode: int) -> Service:
-        to_prefill = ("--prefill", f"http://{HOST}:{prefill}", str(port + SECOND_PORT))
-        own = ("--mini-lb", "--pd-disaggregation", *to_prefill, "--decode", f"http://{HOST}:{decode}")
+        to_prefill = ("--prefill", write_url(prefill), str(port + SECOND_PORT))
+        own = ("--mini-lb", "--pd-disaggregation", *to_prefill, "--decode", write_url(decode))
         argv = (self.python, "-m", BALANCER, "--host", HOST, "--port", str(port), *own)
         return Service(role="balancer", argv=argv, port=port, ready=ReadyCheck(path="/health"), is_engine=False)
 

@@ -22,7 +22,7 @@ import httpx
 from perfgate.errors import ServerError
 from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.inheritance import inherit
-from perfgate.serving.engine.launch import HOST, RANKS_PORT, SECOND_PORT, Launch, Service
+from perfgate.serving.engine.launch import HOST, RANKS_PORT, SECOND_PORT, Launch, Service, write_url
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 
@@ -95,7 +95,7 @@ class Server:
     @property
     def url(self) -> str:
         """The address that clients use."""
-        return f"http://{HOST}:{self.port}"
+        return write_url(self.port)
 
     @property
     def age_s(self) -> float:
@@ -105,8 +105,7 @@ class Server:
     @property
     def engine_urls(self) -> tuple[str, ...]:
         """The addresses of its engines, the one that decodes last; that of its clients where there is one service."""
-        apart = [one.service.port for one in self._running if one.service.is_engine]
-        return tuple(f"http://{HOST}:{port}" for port in apart or (self.port,))
+        return tuple(one.service.url for one in self._engines) or (self.url,)
 
     @property
     def metrics_urls(self) -> tuple[str, ...]:
@@ -117,8 +116,12 @@ class Server:
     @property
     def log_bytes(self) -> dict[Path, int]:
         """How many bytes each of its engines' logs has; what they write from now on comes behind them."""
-        logs = [one.log for one in self._running if one.service.is_engine] or [self.log]
+        logs = [one.log for one in self._engines] or [self.log]
         return {log: log.stat().st_size if log.exists() else 0 for log in logs}
+
+    @property
+    def _engines(self) -> tuple[_Running, ...]:
+        return tuple(one for one in self._running if one.service.is_engine)
 
     @property
     def expert_folder(self) -> Path:
@@ -180,7 +183,7 @@ class Server:
 
     def _is_ready(self, client: httpx.Client, one: _Running) -> bool:
         """Ask a service whether it is ready, unless it has reported so."""
-        check, address = one.service.ready, f"http://{HOST}:{one.service.port}{one.service.ready.path}"
+        check, address = one.service.ready, one.service.url + one.service.ready.path
         if not one.is_ready:
             with contextlib.suppress(httpx.HTTPError):
                 answer = client.get(address) if check.content is None else client.post(address, json=dict(check.content))
