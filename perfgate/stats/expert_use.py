@@ -215,7 +215,8 @@ def allow_difference(base: LayerUse) -> float:
 
 def _measure_layer(trace: Trace, layer: int) -> LayerUse:
     rows = _take_layer(trace.texts, layer)
-    loads = _count_loads(rows)
+    by_number = np.bincount(rows.ravel(), minlength=trace.experts)
+    loads = _order_loads(rows, by_number)
     repeated = _overlap_again(trace, layer)
     return LayerUse(
         layer=layer,
@@ -228,7 +229,7 @@ def _measure_layer(trace: Trace, layer: int) -> LayerUse:
         max_over_mean=max(loads) * trace.experts / sum(loads),
         dependence=repeated - _overlap_others(trace, rows),
         own_scatter_ratio=1.0 - repeated,
-        loads=tuple(np.bincount(rows.ravel(), minlength=trace.experts).tolist()),
+        loads=tuple(by_number.tolist()),
         differs_from_before_ratio=1.0 - _mean_overlap(rows, _take_layer(trace.texts, layer - 1)) if layer else None,
     )
 
@@ -238,10 +239,9 @@ def _take_layer(texts: Iterable[Traced], layer: int) -> Choices:
     return np.stack([text.chosen[layer] for text in texts])
 
 
-def _count_loads(rows: Choices) -> list[int]:
-    """How often each expert was chosen, in the order in which they come up first: it rounds the last digit of their entropy."""
+def _order_loads(rows: Choices, loads: NDArray[np.intp]) -> list[int]:
+    """The `loads` of experts in the order in which they come up first: it rounds the last digit of their entropy."""
     choices = rows.reshape(-1, rows.shape[-1])
-    loads = np.bincount(choices.ravel())
     first = np.unique(choices, return_index=True)[1] // rows.shape[-1]
     found = dict.fromkeys(expert for row in np.unique(first) for expert in frozenset(choices[row].tolist()))
     return [int(loads[expert]) for expert in found]
