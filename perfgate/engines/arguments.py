@@ -19,8 +19,7 @@ class Layout:
 
     With DP attention (`is_attention_data`) the data ranks share the GPUs of the tensor ranks: each of them computes the
     attention of its own requests. Expert parallelism spreads whole experts over `expert` of the tensor ranks and takes no
-    further GPU.
-    Where prefill and decode are apart (`is_disaggregated`), a second server of the same ranks has the next GPUs.
+    further GPU. Where prefill and decode are apart (`is_disaggregated`), a second server of the same ranks has the next GPUs.
     """
 
     tensor: int = 1

@@ -41,7 +41,8 @@ def summarise_layers(verdict: Verdict) -> Kernels:
     """Put a verdict on layers into one sentence that names every loss; an invalid one says why."""
     worst = sorted(verdict.judgements, key=lambda judgement: -(judgement.worse or 0.0))
     losses = tuple(f"{one.metric} {percent(one.change)}" for one in worst if one.outcome is Outcome.REGRESSION)
-    lines = [format_percent(one.fails_from) for one in sorted(verdict.judgements, key=_line) if one.fails_from is not None]
+    fails_from = sorted(one.fails_from for one in verdict.judgements if one.fails_from is not None)
+    lines = [format_percent(line) for line in fails_from]
     line = f", fails from {' to '.join(dict.fromkeys((lines[0], lines[-1])))}" if lines else ""
     said = (
         f"{verdict.outcome}: {format_count(len(verdict.judgements), 'timing')} in {format_count(verdict.blocks, 'block')}{line}"
@@ -55,10 +56,6 @@ def tabulate_layers(verdict: Verdict) -> Table:
     """One row for each layer, the worst first."""
     rows = [_row(judgement) for judgement in sorted(verdict.judgements, key=_order)]
     return Table(header=HEADER, rows=rows, words=(0, len(HEADER) - 1))
-
-
-def _line(judgement: Judgement) -> float:
-    return judgement.fails_from or 0.0
 
 
 def _order(judgement: Judgement) -> tuple[bool, float]:
