@@ -36,10 +36,11 @@ MIN_DISTINCT_SHARE = 0.5
 MIN_DEPENDENCE = 0.1
 """The least dependence on the token: routers that look at it reach 0.5 and more, those that do not scatter around 0."""
 
-ARM_DIFFERENCE_FLOOR = 0.1
+ARM_DIFFERENCE_FLOOR = 0.25
 OWN_SCATTER_FACTOR = 3.0
 """Arms may choose differently by this multiple of the base's own scatter, or by the floor: another kernel rounds otherwise, and
-a choice near a tie flips."""
+a choice near a tie flips. In the last of 24 layers of drawn weights two right runners differed by 13 %, SGLang's fused sum from
+its plain layer by 15 %, and the mildest of three damaged models by 47 % (benchmarks/h100/serving, h200/serving/routed)."""
 
 
 class Unknown(StrEnum):

@@ -164,8 +164,8 @@ def test_find_faults__unknown_use_has_none():
 def test_allow_difference__follows_the_bases_own_scatter():
     layer = measure_use(trace(mixture)).layers[0]
 
-    assert allow_difference(layer) == 0.1
-    assert allow_difference(replace(layer, own_scatter_ratio=0.06)) == pytest.approx(0.18)
+    assert allow_difference(layer) == 0.25
+    assert allow_difference(replace(layer, own_scatter_ratio=0.1)) == pytest.approx(0.3)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=64).filter(any))
