@@ -26,6 +26,7 @@ from benchmarks.h200.campaign.campaign import (
     read_state,
     read_table,
 )
+from benchmarks.h200.serving import host_waits
 from perfgate.cli import program
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.matrix import Matrix
@@ -357,7 +358,7 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
     for row in rows:
         argv = build_argv(row, place, place.find_folder(row))
         if row.module:
-            assert row.module in {recorder.__name__, keep.__name__}
+            assert row.module in {recorder.__name__, keep.__name__, host_waits.__name__}
         else:
             command = program.get_command(None, row.command[0])
             context = command.make_context(row.command[0], argv[4:])
