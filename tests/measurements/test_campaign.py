@@ -12,10 +12,11 @@ from importlib.util import find_spec
 from math import log
 from pathlib import Path
 from types import SimpleNamespace
+from zipfile import ZipFile
 
 import pytest
 
-from benchmarks.h200.campaign import bundle, campaign, keep, recorder
+from benchmarks.h200.campaign import bundle, campaign, keep, recorder, releases
 from benchmarks.h200.campaign.campaign import (
     Campaign,
     Place,
@@ -264,12 +265,13 @@ def test_prepare__unpacks_once_and_takes_carried_caches_for_both_arms(place, tmp
     campaign.pack(tmp_path / "bundle.tar.xz", tmp_path, ["sglang.py"])
     campaign.pack(tmp_path / campaign.CACHES, tmp_path, ["caches/base"])
     for _ in range(2):
-        campaign.prepare(place, tmp_path / "bundle.tar.xz", tmp_path)
+        campaign.prepare(place, tmp_path / "bundle.tar.xz", tmp_path, [tmp_path / "other.tar.xz"])
         (tmp_path / "bundle.tar.xz").unlink(missing_ok=True)
 
     assert (place.site / "sglang.py").read_text() == "version = 1\n"
     assert (place.home / "caches" / "candidate" / "kernel").read_text() == "cubin"
     assert sum("plug-in" in argv for argv in calls) == 2
+    assert [str(place.home), str(tmp_path / "bundle.tar.xz"), str(tmp_path / "other.tar.xz")] in [argv[3:] for argv in calls]
 
 
 def test_read_state__another_machine_knows_what_is_done_and_keeps_its_own_folders(tmp_path):
@@ -468,3 +470,124 @@ def test_bundle__every_requirement_is_pinned():
 
     assert {"sglang==0.5.16", "sglang-kernel==0.4.5"} <= set(lines)
     assert all(line.count("==") == 1 for line in lines)
+
+
+@pytest.mark.parametrize("release", bundle.RELEASES)
+def test_bundle__other_releases_pin_what_the_bundle_has_otherwise(release):
+    lines = bundle.PINS.read_text().splitlines()
+    names = {line.partition("==")[0] for line in lines}
+
+    assert f"sglang=={release}" in bundle.RELEASES[release]
+    for pin in bundle.RELEASES[release]:
+        assert pin.partition("==")[0] in names
+        assert pin not in lines
+
+
+def write_wheel(folder, package, version, files):
+    """A wheel of some files, with the metadata by which its version and its files are known."""
+    about = f"{package}-{version}.dist-info"
+    record = "".join(f"{name},,\n" for name in (*files, f"{about}/METADATA", f"{about}/RECORD"))
+    own = {f"{about}/METADATA": f"Name: {package}\nVersion: {version}\n", f"{about}/RECORD": record}
+    path = folder / f"{package}-{version}-py3-none-any.whl"
+    with ZipFile(path, "w") as wheel:
+        for name, content in {**files, **own}.items():
+            wheel.writestr(name, content)
+    return path
+
+
+@pytest.fixture
+def archives(tmp_path):
+    """A bundle of two packages, and a release over it in which one of them differs."""
+    folder = tmp_path / "archives"
+    folder.mkdir()
+    same = write_wheel(folder, "torchlet", "1", {"torchlet/__init__.py": ""})
+    files = {"sglang/__init__.py": "number = 16\n", "sglang/same.py": "", "sglang/old/only.py": ""}
+    first = write_wheel(folder, "sglang", "0.5.16", files)
+    files = {"sglang/__init__.py": "number = 17\n", "sglang/same.py": "", "sglang/new.py": ""}
+    second = write_wheel(folder, "sglang", "0.5.17", files)
+    bundle.write(folder / "sglang-0.5.16.tar.xz", [first, same])
+    bundle.write_over(folder / "sglang-0.5.17.tar.xz", [second], folder / "sglang-0.5.16.tar.xz")
+    return folder / "sglang-0.5.16.tar.xz", folder / "sglang-0.5.17.tar.xz"
+
+
+def test_write_over__holds_what_differs_and_names_what_is_gone(archives):
+    first, second = archives
+    again = second.with_name("again.tar.xz")
+    bundle.write_over(again, [second.with_name("sglang-0.5.17-py3-none-any.whl")], first)
+
+    assert again.read_bytes() == second.read_bytes()
+    with tarfile.open(second) as tar:
+        about = "sglang-0.5.17.dist-info"
+        assert set(tar.getnames()) == {
+            bundle.GONE,
+            "sglang/__init__.py",
+            "sglang/new.py",
+            f"{about}/METADATA",
+            f"{about}/RECORD",
+        }
+        gone = tar.extractfile(bundle.GONE).read().decode().split()
+    assert gone == ["sglang-0.5.16.dist-info/METADATA", "sglang-0.5.16.dist-info/RECORD", "sglang/old/only.py"]
+
+
+ASK = """
+import importlib.metadata, sglang, subprocess, sys, torchlet
+print(sglang.number, importlib.metadata.version("sglang"))
+if sys.argv[1:]:
+    sys.stdout.flush()
+    subprocess.run([sys.executable, *sys.argv[1:]], check=True)
+"""
+
+
+def test_lay__each_release_has_a_python_whose_processes_find_it_first(archives, place):
+    with tarfile.open(archives[0]) as tar:
+        tar.extractall(place.site, filter="data")
+    stale = place.site / "sglang" / "__pycache__" / "stale.pyc"
+    stale.parent.mkdir()
+    stale.touch()
+    releases.lay(place.home, archives)
+    releases.lay(place.home, archives)
+
+    found = {}
+    script = place.home / "ask.py"
+    script.write_text(ASK)
+    for version in ("0.5.16", "0.5.17"):
+        python = place.home / "releases" / version / "bin" / "python"
+        argv = [str(python), str(script), str(script)]
+        found[version] = subprocess.run(argv, env=place.environment, check=True, capture_output=True, text=True).stdout.split()
+    assert found == {"0.5.16": ["16", "0.5.16"] * 2, "0.5.17": ["17", "0.5.17"] * 2}
+    over = place.home / "releases" / "0.5.17" / "site"
+    assert (place.site / "sglang" / "__init__.py").read_text() == "number = 16\n"
+    assert (over / "sglang" / "same.py").samefile(place.site / "sglang" / "same.py")
+    assert not any((over / name).exists() for name in ("sglang/old", "sglang-0.5.16.dist-info", bundle.GONE))
+    assert not list(over.rglob("stale.pyc"))
+
+
+def test_make_python__finds_what_the_running_one_has(tmp_path):
+    (tmp_path / "empty").mkdir()
+    releases.make_python(tmp_path / "release", tmp_path / "empty")
+    argv = [str(tmp_path / "release" / "bin" / "python"), "-c", "import pytest; print(pytest.__file__)"]
+
+    assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip() == pytest.__file__
+
+
+@pytest.mark.usefixtures("little")
+def test_run__row_of_a_release_that_is_not_there_waits(place):
+    allow(place, 1, 2)
+    python = place.home / "releases" / "0.5.17" / "bin" / "python"
+    row = make_row(command=("--blocks", "2", "--candidate-python", "{home}/releases/0.5.17/bin/python"))
+    call = make_call(place)
+    call.run([row])
+
+    assert call.state["done"] == {}
+    assert f"aa: not begun, {python} is not there" in (place.home / campaign.LOG).read_text()
+
+    python.parent.mkdir(parents=True)
+    python.touch()
+    call.run([row])
+    assert call.state["done"]["aa"]["is_whole"]
+
+
+def test_parse__refuses_a_release_without_the_bundle_that_it_is_laid_over(capsys):
+    with pytest.raises(SystemExit):
+        campaign.parse(["--seconds", "1", "--out", "out", "--release", "sglang-0.5.17.tar.xz"])
+    assert "--release needs --bundle" in capsys.readouterr().err

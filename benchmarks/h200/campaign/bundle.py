@@ -1,21 +1,27 @@
 """Pack SGLang 0.5.16 for an offline Hopper machine: one tar.xz, unpacked to a folder that goes first on PYTHONPATH.
 
     python -m benchmarks.h200.campaign.bundle sglang-0.5.16.tar.xz
+    python -m benchmarks.h200.campaign.bundle sglang-0.5.17.tar.xz --release 0.5.17 --over sglang-0.5.16.tar.xz
 
 For Python 3.12 with torch 2.11 for CUDA 13 and Triton 3.6. `requirements.txt` beside this pins every wheel. Left out is what
 the Triton path of attention never loads: FlashAttention 3 and FlashMLA, machine code of other architectures, CUTLASS' headers,
 the diffusion server. So servers start with `--attention-backend triton --sampling-backend pytorch --grammar-backend none`.
+
+Another release's archive holds only the files that differ from the bundle's, and the names of those that it lacks: `campaign.py
+--release` lays it over a copy of the bundle's folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import hashlib
 import lzma
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from zipfile import ZipFile
@@ -23,6 +29,13 @@ from zipfile import ZipFile
 from benchmarks.vllm.bundle import add, prune
 
 PINS = Path(__file__).with_name("requirements.txt")
+# What other releases pin otherwise, by their wheels' Requires-Dist; all else that a server imports here is asked for alike.
+RELEASES = {
+    "0.5.15.post1": ("sglang==0.5.15.post1", "sglang-kernel==0.4.4", "flashinfer-python==0.6.12"),
+    "0.5.17": ("sglang==0.5.17", "flashinfer-python==0.6.15.post1"),
+}
+GONE = ".gone"
+"""The file of another release's archive that names what of the bundle that release lacks, a line each."""
 PLATFORMS = tuple(
     f"manylinux{version}_x86_64" for version in ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34")
 )
@@ -36,6 +49,7 @@ LEFT_OUT = (
     "sglang/multimodal_gen/*",
     "sglang/srt/grpc/_core*",
     "sglang/srt/multimodal/_core*",
+    "sglang/srt/server/_core*",
     "torch_memory_saver_hook_mode_*cu12*",
     "wcwidth/*.so",
 )
@@ -52,11 +66,11 @@ def is_any(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def download(folder: Path) -> list[Path]:
-    """Fetch the pinned wheels, without their dependencies."""
+def download(folder: Path, *wanted: str) -> list[Path]:
+    """Fetch the wheels that pip's words name, without their dependencies."""
     platforms = [word for name in PLATFORMS for word in ("--platform", name)]
     fixed = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.12"]
-    subprocess.run([*fixed, *platforms, "--dest", str(folder), "--requirement", str(PINS)], check=True)
+    subprocess.run([*fixed, *platforms, "--dest", str(folder), *wanted], check=True)
     return sorted(folder.glob("*.whl"))
 
 
@@ -76,14 +90,46 @@ def strip(library: bytes) -> bytes:
         return path.read_bytes()
 
 
+def read_kept(wheels: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of what is kept of all wheels, in one order."""
+    for wheel in sorted(wheels):
+        with ZipFile(wheel) as files:
+            for name in sorted(files.namelist()):
+                if not name.endswith("/") and not is_any(name, LEFT_OUT):
+                    yield name, shrink(name, files.read(name))
+
+
 def write(archive: Path, wheels: Sequence[Path]) -> None:
     """Put the kept files of all wheels into one tar.xz; the same wheels give the same bytes."""
     with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
-        for wheel in sorted(wheels):
-            with ZipFile(wheel) as files:
-                for name in sorted(files.namelist()):
-                    if not name.endswith("/") and not is_any(name, LEFT_OUT):
-                        add(tar, name, shrink(name, files.read(name)))
+        for name, content in read_kept(wheels):
+            add(tar, name, content)
+
+
+def write_over(archive: Path, wheels: Sequence[Path], bundle: Path) -> None:
+    """Put what makes another release of the bundle into one tar.xz: first the names of what is gone, then what differs."""
+    digests, own = read_bundle(bundle, {wheel.name.partition("-")[0] for wheel in wheels})
+    kept = dict(read_kept(wheels))
+    gone = sorted(own - kept.keys())
+    with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        add(tar, GONE, "".join(f"{name}\n" for name in gone).encode())
+        for name, content in kept.items():
+            if digests.get(name) != hashlib.sha256(content).digest():
+                add(tar, name, content)
+
+
+def read_bundle(bundle: Path, packages: set[str]) -> tuple[dict[str, bytes], set[str]]:
+    """A digest of each file of a bundle, and the names of the files that belong to some packages by their RECORD."""
+    digests, own = {}, set()
+    with tarfile.open(bundle) as tar:
+        for member in tar:
+            file = tar.extractfile(member)
+            content = b"" if file is None else file.read()
+            digests[member.name] = hashlib.sha256(content).digest()
+            package, _, rest = member.name.partition("-")
+            if package in packages and rest.endswith(".dist-info/RECORD"):
+                own |= {row[0] for row in csv.reader(content.decode().splitlines())}
+    return digests, own & digests.keys()
 
 
 def main() -> None:
@@ -91,10 +137,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching them")
+    parser.add_argument("--release", choices=RELEASES, help="another release than the bundle's; needs --over")
+    parser.add_argument("--over", type=Path, metavar="BUNDLE", help="the bundle that --release is laid over")
     options = parser.parse_args()
+    if (options.release is None) != (options.over is None):
+        parser.error("--release and --over belong together")
+    wanted = ("--requirement", str(PINS)) if options.release is None else RELEASES[options.release]
     with tempfile.TemporaryDirectory() as folder:
-        wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else download(Path(folder))
-        write(options.archive, wheels)
+        wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else download(Path(folder), *wanted)
+        if options.over is None:
+            write(options.archive, wheels)
+        else:
+            write_over(options.archive, wheels, options.over)
     print(f"{options.archive}: {options.archive.stat().st_size / 2**20:.1f} MiB from {len(wheels)} wheels")
 
 

@@ -1,6 +1,6 @@
 """Fill the time of a lent GPU machine with the next most wanted measurement, and go on where the last call stopped.
 
-    python3 benchmarks/h200/campaign/campaign.py --seconds 590 --out "$OUT" --bundle sglang.tar.xz [--carried DIR]
+    python3 benchmarks/h200/campaign/campaign.py --seconds 590 --out "$OUT" --bundle sglang-0.5.16.tar.xz [--carried DIR]
 
 `wanted.toml` beside this lists measurements in the order of want. Each call unpacks SGLang once, goes on with what was cut off,
 ends a session between two blocks where the next block would outlast the call, and leaves in --out what is new: result folders
@@ -13,6 +13,9 @@ On a machine with two GPUs, two campaigns measure side by side, each with its ow
     CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 python3 .../campaign.py --share 1/2 --home /tmp/slot-1 --out /tmp/slot-1-out ...
 
 Rows with `gpus = 2` need both GPUs: one campaign with `--gpus 2` on the whole machine measures these rows and no others.
+
+Each `--release sglang-VERSION.tar.xz` lays another release beside the bundle's. Rows name them, and the bundle's, as
+{home}/releases/VERSION/bin/python; a row whose release is not there waits for a call that brings it.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ STATE, LOG, CACHES, RESULTS = "state.json", "campaign.log", "caches.tar.xz", "re
 DUMMY = "benchmarks/h200/serving/make_model.py"
 # Lets servers find the museum's patches; without a variable that asks for one they change nothing.
 MUSEUM = "import pathlib, sys; from benchmarks.museum.run import write_plug_in; write_plug_in(pathlib.Path(sys.argv[1]))"
+LAY = "benchmarks.h200.campaign.releases"
 # What comes back of one call: 8 files of 16 MiB; the state, the log and the caches are three of them.
 MAX_FILE_BYTES, MAX_RESULT_FILES = 15 * 2**20, 5
 POLL_S = 0.2
@@ -147,6 +151,9 @@ class Campaign:
             if self.failed >= MAX_FAILED:
                 self.say(f"{self.failed} measurements in a row ended without a block: the call ends, the next would fail alike")
                 return
+            if missing := find_missing(wanted, self.place):
+                self.say(f"{wanted.name}: not begun, {missing} is not there; give its archive with --release")
+                continue
             folder = self.place.find_folder(wanted)
             needed_s = self.guess(wanted, folder)
             if self.left_s < needed_s:
@@ -238,6 +245,13 @@ def fill(words: Sequence[str], place: Place) -> list[str]:
     return [word.replace("{root}", str(place.root)).replace("{home}", str(place.home)) for word in words]
 
 
+def find_missing(wanted: Wanted, place: Place) -> str | None:
+    """The first Python of a release that a measurement names and that was not laid here; None where all are there."""
+    releases = str(place.home / "releases")
+    words = (word for word in fill(wanted.command, place) if word.startswith(releases))
+    return next((word for word in words if not Path(word).exists()), None)
+
+
 def caches(place: Place) -> list[str]:
     """The option that keeps compile caches of one folder an arm, for all sessions."""
     return ["--caches", str(place.home / "caches")]
@@ -323,8 +337,8 @@ def read_state(home: Path, carried: Path | None) -> tuple[dict[str, Any], bool]:
     return {**state, "machines": state["machines"] + 1, "sent": {}}, True
 
 
-def prepare(place: Place, bundle: Path | None, carried: Path | None) -> None:
-    """Make a bare machine ready: SGLang unpacked, the plug-ins found, the caches that came along."""
+def prepare(place: Place, bundle: Path | None, carried: Path | None, releases: Sequence[Path] = ()) -> None:
+    """Make a bare machine ready: SGLang unpacked, other releases beside it, the plug-ins found, the caches that came along."""
     is_whole = place.site / ".whole"
     if bundle is not None and not is_whole.exists():
         place.site.mkdir(parents=True, exist_ok=True)
@@ -339,6 +353,9 @@ def prepare(place: Place, bundle: Path | None, carried: Path | None) -> None:
             (str(place.root / DUMMY), str(place.home / "dummy")),
         ):
             subprocess.run([place.python, *words], env=place.environment, check=True, stdout=subprocess.DEVNULL)
+    if bundle is not None and releases:
+        archives = [str(archive) for archive in (bundle, *releases)]
+        subprocess.run([place.python, "-m", LAY, str(place.home), *archives], env=place.environment, check=True)
     require_engine(place)
     write_machine(place)
     packed = None if carried is None else carried / CACHES
@@ -468,6 +485,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, required=True, help="after which this call has ended, archives included")
     parser.add_argument("--out", type=Path, required=True, help="a folder for what is new")
     parser.add_argument("--bundle", type=Path, help="SGLang's archive; without one it is installed")
+    parser.add_argument(
+        "--release", type=Path, action="append", default=[], help="another release's archive over the bundle; repeatable"
+    )
     parser.add_argument("--carried", type=Path, help="a folder with the state and caches that an earlier machine left")
     parser.add_argument("--home", type=Path, default=Path("/tmp/perfgate-campaign"))  # noqa: S108 - kept between calls
     parser.add_argument("--table", type=Path, default=HERE / "wanted.toml")
@@ -478,7 +498,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--retry", action="store_true", help="try again what failed, on this machine or another")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.release and options.bundle is None:
+        parser.error("--release needs --bundle: another release's archive holds only what differs from it")
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -503,7 +526,7 @@ def main(arguments: Sequence[str]) -> int:
         campaign.say(
             f"machine {place.number}{', new' if is_new else ''}: {len(state['done'])} of {len(table)} measurements are done"
         )
-        prepare(place, options.bundle and options.bundle.resolve(), carried)
+        prepare(place, options.bundle and options.bundle.resolve(), carried, [path.resolve() for path in options.release])
         if not (home / "caches").exists():
             state["warm"] = []
         campaign.run(table)
