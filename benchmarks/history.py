@@ -21,7 +21,7 @@ HOMES = {
     "benchmarks/engines/ledger/sessions": "35d52c5f2cc06ad2184756648b31d831353f1c18",
     "benchmarks/h100/serving": "348622a4925af506d29721ac737ce731adf27b67",
     "benchmarks/h200/serving/results": "348622a4925af506d29721ac737ce731adf27b67",
-    "benchmarks/h200/serving/routed": "6eb02a592a74b38d9dbe39361c42a9b14c71350d",
+    "benchmarks/h200/serving/routed": "17a65035619e6d7be032eca1dd1927dea3147666",
 }
 """Folders of sessions, some of which have no room in the tree, with the commit that holds all of each."""
 

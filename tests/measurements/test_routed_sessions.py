@@ -81,6 +81,15 @@ OUTCOMES = {
     "bf16-dpa2-closed-c16-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-pd-closed-c16-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-pd-closed-c16-throttled": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-aa-13": Outcome.INCONCLUSIVE,
+    "bf16-closed-c16-plug-in": Outcome.IMPROVED,
+    "bf16-closed-c16-plug-in-m1": Outcome.INCONCLUSIVE,
+    "bf16-closed-c16-fused-sum-2": Outcome.INCONCLUSIVE,
+    "bf16-c1-plug-in": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-release-0.5.17": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-release-0.5.17-m1": Outcome.INCONCLUSIVE,
+    "mxfp4-soak-aa-1": Outcome.INCONCLUSIVE,
+    "mxfp4-soak-aa-1-m1": Outcome.INVALID,
 }
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
 MOE_LAYERS = {"qwen3-closed-c16-aa-1": 48, "deepseek-closed-c16-aa-2": 4}
@@ -189,8 +198,8 @@ def test_write_sweep__page_and_picture_are_what_the_script_makes(tmp_path, name)
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
-    # One-sided, none in twenty-eight: 1 - 0.05 ** (1 / 28) = 0.101.
-    assert told.startswith("Sessions of equal arms with a judged block: 28, independent verdicts: 28, false alarms: 0;")
+    # One-sided, none in thirty: 1 - 0.05 ** (1 / 30) = 0.095.
+    assert told.startswith("Sessions of equal arms with a judged block: 30, independent verdicts: 30, false alarms: 0;")
     assert "at most 10 %" in told
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import lzma
 import os
 import signal
 import sys
@@ -265,6 +266,12 @@ def measure(options: argparse.Namespace, ends: float) -> None:
         )
 
 
+def read_text(folder: Path) -> str:
+    """What a folder's file holds, packed by `xz` or not."""
+    file = folder / FILE
+    return file.read_text(encoding="utf-8") if file.exists() else lzma.open(f"{file}.xz", "rt", encoding="utf-8").read()
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure, then print the tables; or print those of what was measured."""
     begun = time.monotonic()
@@ -280,8 +287,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("give a scenario and --out, or --show")
     if not options.show:
         measure(options, begun + options.seconds)
-    files = [folder / FILE for folder in options.show or [options.out]]
-    lines = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    texts = map(read_text, options.show or [options.out])
+    lines = [json.loads(line) for text in texts for line in text.splitlines()]
     print(describe([line for line in lines if "arm" in line]))
     return 0
 

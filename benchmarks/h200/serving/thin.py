@@ -2,14 +2,15 @@
 
     python benchmarks/h200/serving/thin.py RESULT_DIR OUT_DIR
 
-Left out: generated texts, what warm-up windows tell of single requests (nothing judges it), the server's settings in
-all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to
-about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
-or a ratio of the arms moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server
-tells what an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to
-the fixed prompts, the experts that tokens chose and the stored noise that the session was judged by come along
-unchanged. Of a profile with GPU kernels only these stay, with how they were launched: nothing else is read where
-kernels ran. Both indexes get the digests of the new files, and an event says what was done.
+Left out: generated texts, what warm-up windows tell of single requests (nothing judges it; a gate that no sum of the
+load generator holds keeps what it is computed from), the server's settings in all windows but the first. ITLs and
+TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to about 30 kB. What the load generator
+summed up stays as it wrote it. The script ends with an error if an outcome differs or a ratio of the arms moves by
+more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what an injected slow-
+down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts, the
+experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with
+GPU kernels only these stay, with how they were launched: nothing else is read where kernels ran. Both indexes get the
+digests of the new files, and an event says what was done.
 `perfgate pack OUT_DIR` then puts what is left into one file, of less than half the size.
 """
 
@@ -43,6 +44,8 @@ from perfgate.serving.injection.injection_log import MEASURED, PROOF
 DECIMALS = 6
 TOLERANCE = 0.0002
 DETAILS = {"itls", "ttfts", "input_lens", "output_lens", "errors"}
+UNSUMMED = "p99_ttft_short_ms"
+"""A gate on it voids a session one of whose windows, warm-up included, does not tell single requests."""
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
 LAUNCH = {"grid", "block", "registers per thread", "shared memory"}
 NOTE = {"event": "thinned", "message": "made smaller for the repository by thin.py"}
@@ -54,8 +57,10 @@ def main(source: Path, target: Path) -> None:
     for name in (SESSION_FILE, SCENARIO_FILE):
         shutil.copyfile(source / name, target / name)
     lines = [json.loads(line) for line in (source / INDEX_FILE).read_text().splitlines()]
+    is_judged = any(line["role"] != "warmup" for line in lines)
+    keeps = DETAILS if is_judged and UNSUMMED in (source / SCENARIO_FILE).read_text() else set()
     for line in lines:
-        drops = find_drops(is_first=line is lines[0], role=line["role"])
+        drops = find_drops(is_first=line is lines[0], role=line["role"]) - keeps
         packed = thin_window(gzip.decompress((source / line["file"]).read_bytes()), drops)
         (target / line["file"]).write_bytes(packed)
         line["sha256"] = hashlib.sha256(packed).hexdigest()
