@@ -460,7 +460,7 @@ def test_read_steps__of_what_the_recorder_wrote(tmp_path):
         ("triton_kernels/matmul_ogs.py", False),
         ("flashinfer/data/cutlass/include/cute/tensor.hpp", True),
         ("vllm/vllm-rs", True),
-        ("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", False),
+        ("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", True),
         ("vllm/_C_stable_libtorch.abi3.so", False),
     ],
 )

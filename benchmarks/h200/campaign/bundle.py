@@ -80,6 +80,7 @@ LEFT_OUT = (
     "vllm/third_party/fmha_sm100/*",
     "vllm/third_party/tml_fa4/*",
     "vllm/vllm-rs",
+    "vllm/vllm_flash_attn/_vllm_fa3*",
     "vllm/vllm_flash_attn/cute/*",
     "wcwidth/*.so",
 )
