@@ -7,7 +7,7 @@ measurement nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,21 @@ def compare_times(before: HostTimes | None, after: HostTimes | None) -> dict[str
         "own_cpu_share": min(1.0, own / total),
         "stolen_cpu_share": max(0.0, after.stolen_s - before.stolen_s) / total,
     }
+
+
+def find_busiest_share(used: Sequence[tuple[float, float | None]]) -> float | None:
+    """The largest share of a core that a thread had over a second; None where no two readings lie so far apart.
+
+    `used` are moments in seconds and the thread's seconds on a core by then, which is None where it was not told.
+    """
+    told = [(at_s, run_s) for at_s, run_s in used if run_s is not None]
+    shares, end = [], 0
+    for at_s, run_s in told:
+        while end < len(told) and told[end][0] < at_s + 1.0:
+            end += 1
+        if end < len(told):
+            shares.append((told[end][1] - run_s) / (told[end][0] - at_s))
+    return max(shares, default=None)
 
 
 def find_own(gate: int, processes: list[Process]) -> list[Process]:

@@ -72,6 +72,14 @@ def read_session(pid: int) -> int | None:
     return process.session if process is not None and process.is_alive else None
 
 
+def read_thread_time(pid: int, proc: Path = PROC) -> float | None:
+    """The seconds that a process' main thread has been on a core; None where it ended or the kernel does not tell."""
+    try:
+        return int((proc / str(pid) / "task" / str(pid) / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def measure_memory(leader: int) -> int:
     """Resident bytes of all living processes of a session; pages that they share are counted in each."""
     pages = 0

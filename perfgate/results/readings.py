@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 FOREIGN_PROCESSES, THROTTLED_SHARE, SM_CLOCK_MHZ = "foreign_processes", "throttled_share", "sm_clock_mhz"
 FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
+FRONT_END_SHARE = "front_end_core_share"
 CACHE_HIT_RATE = "cache_hit_rate"
 KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED = "kernels_compiled", "graphs_captured", "requests_retracted"
 KV_CAPACITY, ACCEPT_LENGTH = "kv_capacity_tokens", "accept_length"
@@ -57,6 +58,11 @@ READINGS: dict[str, ReadingKind] = {
     FOREIGN_CPU: ReadingKind(unit="1", meaning="share of the machine's CPU time used by other processes"),
     "own_cpu_share": ReadingKind(unit="1", meaning="share of the machine's CPU time used by servers, load generator and gate"),
     STOLEN_CPU: ReadingKind(unit="1", meaning="share of CPU time that the hypervisor gave to other machines"),
+    FRONT_END_SHARE: ReadingKind(
+        unit="1",
+        meaning="share of one core that the thread which takes requests and sends tokens used in its busiest second; "
+        "of several services the busiest",
+    ),
     "run_queue": ReadingKind(unit="1", meaning="median number of tasks that ran or waited for a core"),
     "running_requests": ReadingKind(unit="1", meaning="mean number of requests in the engine's running batch"),
     "queued_requests": ReadingKind(unit="1", meaning="mean number of requests that waited in the engine"),

@@ -18,7 +18,7 @@ from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Poli
 from perfgate.verdict.recorded import MIN_SESSIONS
 from perfgate.verdict.series import MetricSeries, read_blocks
 from perfgate.verdict.states import describe_states
-from perfgate.verdict.validity.admission import name_disturbed
+from perfgate.verdict.validity.admission import name_disturbed, name_saturated
 from perfgate.verdict.validity.pairing import Flaw, group_starts
 
 NOISY_RATIO = 2.0
@@ -256,6 +256,7 @@ def _warn(session: Session, policy: Policy) -> Iterator[str]:
     for flaw in _list_replaced(session, policy):
         yield f"block {flaw.window.block}, {flaw.window.arm.value}: a window {flaw.description} and was measured again"
     yield from name_disturbed(session)
+    yield from name_saturated(session)
 
 
 def _list_replaced(session: Session, policy: Policy) -> list[Flaw]:

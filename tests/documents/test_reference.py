@@ -47,7 +47,7 @@ DECIDED = {
     "compare_metrics": {"_find_advisory", "_find_defect"},
     "workloads": {"find_groups", "_describe", "figures"},
     "differences": {"describe_difference", "describe_arms"},
-    "admission": {"name_disturbed"},
+    "admission": {"name_disturbed", "name_saturated"},
     "equivalence": {"describe_equivalence", "_tell_noise", "_tell_tokens"},
     "gsm8k": {"describe_gsm8k"},
     "kernel_proof": {"describe_proof", "_describe_build", "_describe_exam", "_describe_loss"},

@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from perfgate.machine.host_load import compare_times, find_own, read_run_queue, read_times
-from perfgate.machine.processes import Process, list_processes
+from perfgate.machine.host_load import compare_times, find_busiest_share, find_own, read_run_queue, read_times
+from perfgate.machine.processes import Process, list_processes, read_thread_time
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -46,6 +47,31 @@ def test_compare_times__no_books(tmp_path):
 def test_read_run_queue__absent(tmp_path):
     assert read_run_queue(tmp_path) is None
     assert read_run_queue(write_books(tmp_path, cpu=(1,) * 8, processes=[], running=5)) == 5
+
+
+def test_find_busiest_share__a_second_wherever_it_begins():
+    """Busy from 0.6 s to 1.6 s, and idle otherwise."""
+    used = [(at / 5, min(max(at / 5 - 0.6, 0.0), 1.0)) for at in range(16)]
+
+    assert find_busiest_share(used) == pytest.approx(1.0)
+    assert find_busiest_share([(at_s, run_s / 2) for at_s, run_s in used]) == pytest.approx(0.5)
+
+
+def test_find_busiest_share__no_second_and_none_told():
+    assert find_busiest_share([]) is None
+    assert find_busiest_share([(0.0, 0.0), (0.9, 0.9)]) is None
+    assert find_busiest_share([(0.0, None), (1.0, 1.0), (2.0, None)]) is None
+
+
+def test_read_thread_time__grows_with_work_and_is_none_of_what_ended():
+    begun, used = time.thread_time(), read_thread_time(os.getpid())
+    while time.thread_time() < begun + 0.1:
+        pass
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+
+    assert read_thread_time(os.getpid()) - used >= 0.09
+    assert read_thread_time(ended.pid) is None
 
 
 def test_find_own__follows_parents_and_sessions():

@@ -392,16 +392,15 @@ def test_main__dry_run_starts_nothing(tmp_path, capsys):
     assert not (tmp_path / "home").exists()
 
 
-def test_main__two_campaigns_share_the_rows(tmp_path, capsys):
-    shown = []
-    for share in ("0/2", "1/2", "0/1"):
-        folders = ["--out", str(tmp_path / "out"), "--home", str(tmp_path / "home")]
-        assert campaign.main(["--seconds", "1", *folders, "--share", share, "--dry-run"]) == 0
-        shown.append([line.split()[0] for line in capsys.readouterr().out.splitlines()])
+def test_main__measures_the_rows_that_are_named_in_their_order(tmp_path, capsys):
+    names = [row.name for row in read_table(HERE / "wanted.toml") if row.gpus == 1][2::-2]
+    folders = ["--out", str(tmp_path / "out"), "--home", str(tmp_path / "home")]
+    rows = [word for name in names for word in ("--row", name)]
 
-    even, odd, every = shown
-    assert len(even) - len(odd) in {0, 1}
-    assert [even.pop(0) if number % 2 == 0 else odd.pop(0) for number in range(len(every))] == every
+    assert campaign.main(["--seconds", "1", *folders, *rows, "--dry-run"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names
+    with pytest.raises(SystemExit, match="--row none: the table has no such row of 1 GPU"):
+        campaign.main(["--seconds", "1", *folders, "--row", "none", "--dry-run"])
 
 
 def test_main__rows_of_two_gpus_are_measured_by_a_campaign_of_the_whole_machine_alone(tmp_path, capsys):
@@ -415,14 +414,6 @@ def test_main__rows_of_two_gpus_are_measured_by_a_campaign_of_the_whole_machine_
     assert shown["1"] == [row.name for row in rows if row.gpus == 1]
     assert shown["2"] == [row.name for row in rows if row.gpus == 2] != []
     assert shown["3"] == []
-
-
-@pytest.mark.parametrize("share", ["2/2", "-1/2", "1", "0/0", "a/b"])
-def test_parse__refuses_a_share_that_is_none(share, capsys):
-    with pytest.raises(SystemExit):
-        campaign.parse(["--seconds", "1", "--out", "out", "--share", share])
-
-    assert "--share" in capsys.readouterr().err
 
 
 def test_describe_layers__a_collapsed_layer_and_one_that_routes():

@@ -7,12 +7,8 @@ ends a session between two blocks where the next block would outlast the call, a
 (`cat results.tar.xz* | tar -xJ`), a state by which a call on another machine knows what is done, and compile caches. Only
 Python's own library is imported, since nothing else is sure to be there before the archive is unpacked.
 
-On a machine with two GPUs, two campaigns measure side by side, each with its own GPU, half of the cores and every second row:
-
-    CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 python3 .../campaign.py --share 0/2 --home /tmp/slot-0 --out /tmp/slot-0-out ...
-    CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 python3 .../campaign.py --share 1/2 --home /tmp/slot-1 --out /tmp/slot-1-out ...
-
-Rows with `gpus = 2` need both GPUs: one campaign with `--gpus 2` on the whole machine measures these rows and no others.
+On a machine with several GPUs campaigns measure side by side, each with GPUs, cores and rows (`--row`) of its own: `slots.sh`
+beside this starts them. Rows with `gpus = 2` need two GPUs: a campaign with `--gpus 2` measures these and no others.
 
 Each `--release sglang-VERSION.tar.xz` lays another release beside the bundle's. Rows name them, and the bundle's, as
 {home}/releases/VERSION/bin/python; a row whose release is not there waits for a call that brings it.
@@ -470,13 +466,12 @@ def describe(table: Sequence[Wanted], place: Place, state: Mapping[str, Any]) ->
     return "\n".join(lines)
 
 
-def parse_share(text: str) -> slice:
-    """`1/2` as the rows that the second of two campaigns measures."""
-    first, _, of = text.partition("/")
-    share = slice(int(first), None, int(of))
-    if not 0 <= share.start < share.step:
-        raise ValueError(text)
-    return share
+def choose(table: Sequence[Wanted], names: Sequence[str], gpus: int) -> list[Wanted]:
+    """The rows of so many GPUs: those named, in the order of their names, or all. End the call for a name that is none."""
+    rows = {row.name: row for row in table if row.gpus == gpus}
+    if unknown := [name for name in names if name not in rows]:
+        sys.exit(f"--row {unknown[0]}: the table has no such row of {gpus} GPU(s)")
+    return [rows[name] for name in names] or list(rows.values())
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -491,9 +486,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--carried", type=Path, help="a folder with the state and caches that an earlier machine left")
     parser.add_argument("--home", type=Path, default=Path("/tmp/perfgate-campaign"))  # noqa: S108 - kept between calls
     parser.add_argument("--table", type=Path, default=HERE / "wanted.toml")
-    parser.add_argument(
-        "--share", type=parse_share, default=slice(None), help="I/N: every N-th row, from the I-th on (0 is first)"
-    )
+    parser.add_argument("--row", action="append", default=[], help="measure this row; repeatable, in the order of want")
     parser.add_argument("--gpus", type=int, default=1, help="measure the rows whose servers take so many GPUs, and no others")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--retry", action="store_true", help="try again what failed, on this machine or another")
@@ -513,7 +506,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.retry:
         state["done"] = {name: done for name, done in state["done"].items() if done["is_whole"]}
     place = Place(home=home, number=state["machines"], python=options.python)
-    table = [row for row in read_table(options.table) if row.gpus == options.gpus][options.share]
+    table = choose(read_table(options.table), options.row, options.gpus)
     if options.dry_run:
         print(describe(table, place, state))
         return 0

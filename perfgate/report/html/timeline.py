@@ -31,7 +31,7 @@ from perfgate.report.chart.svg import (
     write_label,
 )
 from perfgate.report.html.places import OUTLINES, Placed, WindowUse
-from perfgate.results.readings import SM_CLOCK_MHZ, THROTTLED_SHARE
+from perfgate.results.readings import FRONT_END_SHARE, SM_CLOCK_MHZ, THROTTLED_SHARE
 
 ABOVE, BELOW = 46.0, 48.0
 GAP = 34.0
@@ -83,6 +83,7 @@ TELEMETRY = (
     Track(name="GPU temperature", unit="\N{DEGREE SIGN}C", height=52, read=_read("temperature_c")),
     Track(name="Clock held back by heat or supply", unit="% of samples", height=52, read=_read(THROTTLED_SHARE, 100)),
     Track(name="CPU time of other processes", unit="%", height=52, read=_read("foreign_cpu_share", 100)),
+    Track(name="Front end's thread in its busiest second", unit="% of a core", height=52, read=_read(FRONT_END_SHARE, 100)),
     Track(name="Requests waiting in the engine", height=52, read=_read("queued_requests")),
 )
 

@@ -20,12 +20,12 @@ import orjson
 
 from perfgate.engines.arguments import TRANSFER
 from perfgate.errors import InputError, ServerError, TelemetryError
-from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
+from perfgate.machine.host_load import HostTimes, compare_times, find_busiest_share, read_run_queue, read_times
 from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids
-from perfgate.machine.processes import measure_memory, read_session
+from perfgate.machine.processes import measure_memory, read_session, read_thread_time
 from perfgate.results.footprint import IDLE_GPU_MEMORY, IDLE_SERVER_MEMORY, SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
-from perfgate.results.readings import FOREIGN_PROCESSES, name_on_gpu
+from perfgate.results.readings import FOREIGN_PROCESSES, FRONT_END_SHARE, name_on_gpu
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
@@ -45,12 +45,16 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """One moment: the GPUs, none where nothing watches them, the session's own processes on them, and the run queue."""
+    """One moment: the GPUs, none where nothing watches them, the session's own processes on them, and the run queue.
+
+    `front_end_s` are the seconds that the main thread of each service of the window's server has been on a core.
+    """
 
     devices: tuple[DeviceSample, ...]
     own: tuple[int, ...]
     foreign: int
     run_queue: float | None
+    front_end_s: tuple[float | None, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +131,7 @@ class Telemetry:
         # Where the engine has only the cores that its model needs too, it is left alone while it serves.
         live = urls if server.launch.engine.uses_gpu else ()
         gauges = Ticker(lambda: scrape(*live), SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
-        ticks = Ticker(self._tick, PERIOD_S)
+        ticks = Ticker(lambda: self._tick(server), PERIOD_S)
         known = server.log_bytes
         cached = list_cached(list_caches(server.launch))
         before = (read_times(os.getpid()), scrape(*urls))
@@ -149,13 +153,14 @@ class Telemetry:
         self._keep({**place, "batches": batches}, ticks, gauges, before[1], after[1])
         watch.failure = self._find_loss(ticks)
 
-    def _tick(self) -> Tick:
+    def _tick(self, server: Server) -> Tick:
         devices = self._read_used()
         pids = _list_pids(devices)
         leaders = {leader for server in self._servers for leader in server.leaders}
         own = tuple(pid for pid in pids if read_session(pid) in leaders)
         foreign = self._gpu_processes.count_foreign(pids, own)
-        return Tick(devices=devices, own=own, foreign=foreign, run_queue=read_run_queue())
+        front_end_s = tuple(map(read_thread_time, server.leaders))
+        return Tick(devices=devices, own=own, foreign=foreign, run_queue=read_run_queue(), front_end_s=front_end_s)
 
     def _read_used(self) -> tuple[DeviceSample, ...]:
         """The GPUs of the servers that live: in a matrix others take turns, and an idle GPU is no slow one."""
@@ -177,6 +182,7 @@ class Telemetry:
         queues = sorted(tick.run_queue for tick in seen if tick.run_queue is not None)
         if queues:
             readings["run_queue"] = queues[len(queues) // 2]
+        readings |= _summarize_front_end(ticks)
         if before[1] is not None or after[1] is not None:
             during = [one for _, one in gauges.answers if one is not None]
             readings |= summarize_engine(before[1], during, after[1], batches)
@@ -303,6 +309,14 @@ def describe_monitor(monitor: GpuMonitor | None) -> str:
     missing = f"; it cannot tell {', '.join(sorted(monitor.unsupported))}" if monitor.unsupported else ""
     names = f": {', '.join(monitor.read_uuids())}" if monitor.count > 1 else ""
     return f"NVML watches {format_count(monitor.count, 'GPU')}{names}{missing}"
+
+
+def _summarize_front_end(ticks: Ticker[Tick]) -> dict[str, float]:
+    services = min((len(tick.front_end_s) for _, tick in ticks.answers), default=0)
+    used = ([(at_s, tick.front_end_s[number]) for at_s, tick in ticks.answers] for number in range(services))
+    shares = [share for one in used if (share := find_busiest_share(one)) is not None]
+    # Two clocks that were read one after the other may tell a little more than a whole core.
+    return {FRONT_END_SHARE: min(1.0, max(shares))} if shares else {}
 
 
 def _list_pids(devices: Sequence[DeviceSample]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from perfgate.results.readings import (
     CACHE_HIT_RATE,
     FOREIGN_CPU,
     FOREIGN_PROCESSES,
+    FRONT_END_SHARE,
     SM_CLOCK_MHZ,
     STOLEN_CPU,
     THROTTLED_SHARE,
@@ -60,6 +61,9 @@ MAX_LOST_CPU_DIFFERENCE = 0.35
 MIN_READABLE_S = 2.0
 # A CPU engine needs those cores: equal arms beside a second session, which takes half of two cores, differed by 43 %.
 NAMED_CPU_SHARE = 0.25
+# In 44 windows of a full server on an H200, four of seven seconds in which that thread used 98 % of a core were slow, and one
+# of 179 in which it used less than 90 %.
+FULL_CORE_SHARE = 0.98
 # Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
 MAX_RANDOM_HIT_RATE = 0.2
 _STOP_OTHERS = "stop other work on the machine, then measure again"
@@ -268,6 +272,22 @@ def name_disturbed(session: Session) -> Iterator[str]:
         yield (
             f"others took more than {format_percent(NAMED_CPU_SHARE, 0)} of the machine's CPU time in "
             f"{format_count(len(lost), 'window')}, {format_percent(most, 0)} in {place}; {_STOP_OTHERS}"
+        )
+
+
+def name_saturated(session: Session) -> Iterator[str]:
+    """Say where a server's one thread for requests and tokens was at the end of its core: its clients wait for that, then."""
+    told = [
+        window
+        for window in sort_by_time(session.windows)
+        if window.role is Role.MEASURED and SM_CLOCK_MHZ in window.telemetry and FRONT_END_SHARE in window.telemetry
+    ]
+    full = [window for window in told if window.telemetry[FRONT_END_SHARE] >= FULL_CORE_SHARE]
+    if full:
+        arms = ", ".join(f"{sum(window.arm is arm for window in full)} of the {arm.value}" for arm in Arm)
+        yield (
+            f"in {len(full)} of {format_count(len(told), 'window')} ({arms}) the server's thread for requests and tokens "
+            "used a whole core for a second: there tokens may have waited for the host, and not for the GPU"
         )
 
 

@@ -186,6 +186,22 @@ def test_judge__a_quiet_cpu_engine_is_not_called_disturbed():
     assert not [warning for warning in judge(replace(SESSION, windows=windows), SCENARIO, None).warnings if "CPU" in warning]
 
 
+def test_judge__a_front_end_at_the_end_of_its_core_is_named():
+    """Half of the candidate's windows on a GPU machine; on a machine without one nothing is said."""
+
+    def tell(busy, **telemetry):
+        windows = tuple(
+            replace(window, telemetry={**telemetry, "front_end_core_share": busy if window.arm is Arm.CANDIDATE else 0.7})
+            for window in SESSION.windows
+        )
+        return [told for told in judge(replace(SESSION, windows=windows), SCENARIO, None).warnings if "whole core" in told]
+
+    [told] = tell(0.99, sm_clock_mhz=1980.0)
+    measured = sum(window.arm is Arm.CANDIDATE and window.role is Role.MEASURED for window in SESSION.windows)
+    assert told.startswith(f"in {measured} of {2 * measured} windows (0 of the base, {measured} of the candidate)")
+    assert tell(0.97, sm_clock_mhz=1980.0) == tell(0.99) == []
+
+
 def test_judge__a_window_of_a_few_ticks_tells_no_share_of_the_cpu():
     short = {"ended_s": SESSION.windows[CANDIDATE].begun_s + 0.5, "duration_s": 0.4}
     session = change_window(SESSION, CANDIDATE, telemetry={"sm_clock_mhz": 1980.0, "foreign_cpu_share": 1.0}, **short)

@@ -60,6 +60,13 @@ OWN = """
 def ready(server):
     set_gpu(pids=server.leaders[0])
 """
+ASK = """
+import time, urllib.request
+def ask(server, seconds):
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        urllib.request.urlopen(server.url + "/health").read()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +230,17 @@ def test_watch__keeps_the_raw_samples_and_reads_the_engine(library, tmp_path):
     assert told["readings"]["queue_wait_s"] == 0.5
     assert told["readings"]["running_requests"] == 16
     assert told["readings"]["token_usage"] == 0.5
+
+
+def test_watch__the_thread_that_answers(library, tmp_path):
+    """A server that is asked without a pause is at work, and one that is left alone is not."""
+    shares = {}
+    for name, body in {"idle": "wait_samples(8)", "asked": "ask(server, 1.5)"}.items():
+        (tmp_path / name).mkdir()
+        told = run(library, tmp_path / name, f"def body(server):\n    {body}\n", ready=OWN + ASK)
+        shares[name] = told["readings"]["front_end_core_share"]
+
+    assert 0 <= shares["idle"] < shares["asked"] <= 1
 
 
 def test_count_foreign__known_namespace():

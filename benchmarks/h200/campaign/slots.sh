@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Campaigns side by side on one machine, each with GPUs of its own and 16 cores for each of them, from one call to the next.
+#
+#   slots.sh start ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...   one slot for each list of rows of wanted.toml
+#   slots.sh wait WAIT_S                                                 what the slots have measured since
+#
+# ARCHIVES is a folder of what bundle.py packed; other releases than the bundle's are laid beside it. SECONDS is how long the slots
+# may measure in all. A call returns after WAIT_S seconds, or when all slots have ended, and leaves in $OUT what they have:
+# `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more.
+set -euo pipefail
+home=/tmp/perfgate-slots
+bundle=sglang-0.5.16.tar.xz
+
+start_slots() {
+  local archives=$1 seconds=$2 number=0 gpu=0 rows row gpus devices cores releases=()
+  shift 2
+  mkdir -p "$home"
+  cp -r . "$home/tree"
+  cp -r "$archives" "$home/archives"
+  cd "$home/tree"
+  for archive in "$home"/archives/sglang-*.tar.xz; do
+    [ "$(basename "$archive")" = "$bundle" ] || releases+=(--release "$archive")
+  done
+  for rows in "$@"; do
+    gpus=$(python3 -c 'import sys, tomllib
+rows = {row["name"]: row.get("gpus", 1) for row in tomllib.load(open("benchmarks/h200/campaign/wanted.toml", "rb"))["wanted"]}
+print(rows[sys.argv[1]])' "${rows%% *}")
+    devices=$(seq -s, "$gpu" $((gpu + gpus - 1)))
+    cores=$((16 * gpu))-$((16 * (gpu + gpus) - 1))
+    local names=()
+    for row in $rows; do names+=(--row "$row"); done
+    mkdir -p "$home/slot-$number"
+    CUDA_VISIBLE_DEVICES=$devices setsid taskset -c "$cores" python3 benchmarks/h200/campaign/campaign.py --seconds "$seconds" \
+      --home "$home/slot-$number" --out "$home/slot-$number/out" --gpus "$gpus" "${names[@]}" \
+      --bundle "$home/archives/$bundle" "${releases[@]}" > "$home/slot-$number/out.log" 2>&1 < /dev/null &
+    gpu=$((gpu + gpus))
+    number=$((number + 1))
+  done
+}
+
+wait_slots() {
+  local ends=$((SECONDS + $1))
+  while [ $SECONDS -lt $ends ] && pgrep -f campaign/campaign.py > /dev/null; do sleep 5; done
+  for slot in "$home"/slot-*; do
+    echo "== $slot"
+    tail -n 6 "$slot/campaign.log" "$slot/out.log" || true
+  done
+  rm -f "$OUT"/lease.tar.xz.*
+  (cd "$home" && find slot-*/results slot-*/campaign.log slot-*/state.json -type f -print0 | tar --null -T - -cf -) |
+    xz -T0 -3 | split -b 15m - "$OUT/lease.tar.xz."
+}
+
+case ${1:-} in
+  start)
+    start_slots "$2" "$3" "${@:5}"
+    wait_slots "$4"
+    ;;
+  wait) wait_slots "$2" ;;
+  *)
+    sed -n '2,9s/^# \{0,1\}//p' "$0"
+    exit 2
+    ;;
+esac
