@@ -86,7 +86,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "kernels prove": ("perfgate kernels prove --checkout ../sglang --base-checkout ../sglang-main --output proof.json",),
     "kernels tune": ("perfgate kernels tune --shape gpt-oss-20b --tokens 1,16,256",),
     "ledger": ("perfgate ledger show benchmarks/engines/ledger",),
-    "ledger add": ("perfgate ledger add sglang==0.5.23 --environments engines --to benchmarks/engines/ledger",),
+    "ledger add": (
+        "perfgate ledger add sglang==0.5.23 --environments engines --to benchmarks/engines/ledger",
+        "perfgate ledger add sglang==0.5.23 --session results --to benchmarks/engines/ledger",
+    ),
     "ledger show": ("perfgate ledger show benchmarks/engines/ledger",),
     "list": ("perfgate list", "perfgate list perfgate-demo"),
     "matrix": ("perfgate matrix gpt-oss-20b-shape-backends --out backends",),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +32,7 @@ from perfgate.results.folders import read_progressed
 from perfgate.results.footprint import read_starts
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.raw.packer import pack_folder
-from perfgate.results.records import EVENTS_FILE, SESSION_FILE, read_record
+from perfgate.results.records import EVENTS_FILE, LOG_DIR, SESSION_FILE, read_record
 from perfgate.results.server_info import compare_infos, load_infos
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
@@ -53,10 +55,11 @@ COLUMNS = ("output_tok_per_s", "median_itl_ms", "p99_itl_ms")
 COSTS = ("ready_s", "server_memory_mib")
 """What a start costs, as medians: servers that load side by side share the machine, so the time to ready is not judged."""
 
-HEAD = """# Releases of SGLang, each against the one before it
+HEAD = """# Releases of SGLang, each against an earlier one
 
-Made by `perfgate ledger show`. A row is the verdict of a session of `perfgate gate`, as `perfgate ledger add` wrote it. On a
-CPU it tells of plumbing and of large relative changes, and nothing of a GPU.
+Made by `perfgate ledger show`. A row is the verdict of one session, as `perfgate ledger add` wrote it. A row whose hardware
+begins with `cpu-` tells of plumbing and of large relative changes, and nothing of a GPU. Any other row is of the GPU that it
+names, and of its scenario alone.
 
 | release | against | scenario | hardware | begun | verdict | {titles} | settings |
 |:--|:--|:--|:--|:--|:--|{rules}--:|
@@ -156,6 +159,37 @@ def add_release(
     return store_row(read_row(step.session), folder)
 
 
+def add_session(version: str, session: Path, folder: Path) -> LedgerRow:
+    """Write the row of a session that was measured elsewhere into `folder`; the session's own folder is only read.
+
+    Of one that was cut off, whole blocks are judged, as `perfgate check` does; the row's warnings say so. Raise InputError for
+    a session of anything but this release against an earlier one, or whose row is there, EvidenceError for an INVALID one.
+    """
+    _require_step(version, session)
+    row = read_row(session, is_own=False)
+    if (folder / row.name).exists():
+        raise InputError(f"{folder / row.name}: is there already; delete it to add the release again")
+    return store_row(row, folder)
+
+
+def _require_step(version: str, session: Path) -> None:
+    arms = read_record(session).arms
+    if arms.keys() != set(Arm):
+        raise InputError(f"{session}: has one arm only; give a session that compares two releases")
+    base, candidate = (arms[arm].facts.get(ENGINE, "not there") for arm in Arm)
+    if candidate != version:
+        raise InputError(
+            f"{session}: {ENGINE} of its candidate is {candidate}, not {version}; name the release that it measured"
+        )
+    if ENGINE not in arms[Arm.BASE].facts or order_version(base) >= order_version(candidate):
+        raise InputError(f"{session}: {ENGINE} of its base is {base}, not earlier than {candidate}; measure an earlier base")
+    labels = [arms[arm].label for arm in Arm]
+    if labels[0] != labels[1]:
+        raise InputError(
+            f"{session}: its arms differ in more than the release ({labels[0]}, {labels[1]}); measure both with equal options"
+        )
+
+
 def is_measured(session: Path) -> bool:
     """Whether a session has ended."""
     return (session / SESSION_FILE).exists() and read_progressed(session).is_ended
@@ -170,15 +204,18 @@ def _measure(step: ReleaseStep, progress: Progress) -> None:
     run_gate(job, progress)
 
 
-def read_row(session: Path) -> LedgerRow:
-    """What a session that has ended says, judged from its raw windows, which are packed. Raise EvidenceError for INVALID."""
+def read_row(session: Path, *, is_own: bool = True) -> LedgerRow:
+    """What a session says, judged from its raw windows. Raise EvidenceError for INVALID, and where no block is whole.
+
+    The raw windows of one that is the ledger's own are packed, of another one only a copy of them is.
+    """
     case = load_case(session)
     verdict, facts = case.verdict, case.session.fingerprints
     if verdict.outcome is Outcome.INVALID:
         raise EvidenceError(f"{session}: INVALID: {verdict.reasons[0]}; nothing was added: delete it, then measure again")
-    if any((session / WINDOW_DIR).glob("*.gz")):
-        pack_folder(session)
-    packed = (session / PACK_FILE).read_bytes()
+    if not verdict.blocks:
+        raise EvidenceError(f"{session}: no block is whole; nothing was added: continue the session with --resume")
+    packed = _pack(session, is_own=is_own)
     found = {one.metric: MetricChange(change=one.change, low=one.low, high=one.high) for one in verdict.judgements}
     return LedgerRow(
         base=facts[Arm.BASE].facts[ENGINE],
@@ -198,6 +235,20 @@ def read_row(session: Path) -> LedgerRow:
         sha256=hashlib.sha256(packed).hexdigest(),
         size_bytes=len(packed),
     )
+
+
+def _pack(session: Path, *, is_own: bool) -> bytes:
+    """The session's packed raw windows."""
+    if not any((session / WINDOW_DIR).glob("*.gz")):
+        return (session / PACK_FILE).read_bytes()
+    if is_own:
+        pack_folder(session)
+        return (session / PACK_FILE).read_bytes()
+    with tempfile.TemporaryDirectory(prefix="perfgate-ledger-") as folder:
+        copy = Path(folder) / session.name
+        shutil.copytree(session, copy, ignore=shutil.ignore_patterns(LOG_DIR))
+        pack_folder(copy, is_cut_off=True)
+        return (copy / PACK_FILE).read_bytes()
 
 
 def _measure_costs(folder: Path, windows: Sequence[Window]) -> dict[str, dict[Arm, float]]:

@@ -450,6 +450,9 @@ def test_read_steps__of_what_the_recorder_wrote(tmp_path):
         ("xgrammar/lib/libxgrammar.a", True),
         ("triton_kernels/matmul_ogs.py", False),
         ("flashinfer/data/cutlass/include/cute/tensor.hpp", True),
+        ("vllm/vllm-rs", True),
+        ("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", True),
+        ("vllm/_C_stable_libtorch.abi3.so", False),
     ],
 )
 def test_bundle__leaves_out_what_the_triton_path_never_loads(name, is_left_out):
@@ -472,6 +475,15 @@ def test_bundle__other_releases_pin_what_the_bundle_has_otherwise(release):
     for pin in bundle.RELEASES[release]:
         assert pin.partition("==")[0] in names
         assert pin not in lines
+
+
+@pytest.mark.parametrize("engine", bundle.ENGINES)
+def test_bundle__another_engine_brings_what_the_bundle_lacks_or_has_otherwise(engine):
+    lines = bundle.PINS.read_text().splitlines()
+
+    assert bundle.ENGINES[engine][0] == engine.replace("-", "==", 1)
+    assert all(pin.count("==") == 1 and pin not in lines for pin in bundle.ENGINES[engine])
+    assert bundle.is_any("vllm/_moe_C_stable_libtorch.abi3.so", bundle.FAT)
 
 
 def write_wheel(folder, package, version, files):

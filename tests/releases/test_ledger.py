@@ -1,5 +1,7 @@
 """The ledger: what a session leaves in it, what the page says of its rows, and when a release is measured."""
 
+import gzip
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -18,13 +20,16 @@ from perfgate.releases.ledger import (
     LedgerRow,
     MetricChange,
     add_release,
+    add_session,
     load_rows,
     read_row,
     store_row,
     write_ledger,
 )
 from perfgate.releases.suite import Tried
-from tests.fakes.recorded import SLOWER, VOID
+from perfgate.results.raw.pack import read_pack
+from perfgate.results.raw.packer import pack_folder
+from tests.fakes.recorded import CUT_OFF, EQUAL, SLOWER, VOID
 from tests.fakes.requests import KeptProgress
 
 ROOT = Path(__file__).parents[2]
@@ -219,6 +224,149 @@ def test_add__ends_as_the_verdict_does(tmp_path, capsys):
 
     assert code == 1
     assert capsys.readouterr().out.startswith("0.5.16 -> 0.5.23: REGRESSION; ")
+
+
+def copy_session(source, folder, **changes):
+    """A recorded session of equal arms, as one of two releases; `changes` name arms and what is told of them otherwise."""
+    shutil.copytree(source, folder)
+    record = json.loads((folder / "session.json").read_text())
+    facts = {"base": {"sglang": "0.5.16"}, "candidate": {"sglang": "0.5.17"}}
+    for arm, told in record["arms"].items():
+        told["facts"].update(facts[arm])
+        told.update(changes.get(arm, {}))
+    (folder / "session.json").write_text(json.dumps(record))
+    return folder
+
+
+def unpack_session(folder):
+    """Lay the raw files of a packed session beside each other, as they lay before."""
+    pack = read_pack(folder)
+    for name in pack.files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        content = pack.read(name)
+        (folder / name).write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
+    (folder / "raw.tar.xz").unlink()
+    for index in ("windows.jsonl", "answers.jsonl", "expert_use.jsonl"):
+        lines = [json.loads(line) for line in (folder / index).read_text().splitlines()]
+        for line in lines:
+            line["sha256"] = hashlib.sha256((folder / line["file"]).read_bytes()).hexdigest()
+        (folder / index).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder
+
+
+def list_content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_add_session__of_another_machine_and_scenario(tmp_path):
+    session = copy_session(EQUAL, tmp_path / "session")
+
+    found = add_session("0.5.17", session, tmp_path / "ledger")
+
+    assert (found.base, found.candidate, found.outcome) == ("0.5.16", "0.5.17", Outcome.PASS)
+    assert found.name == "sglang-0.5.17-gpt-oss-20b-shape-mxfp4-mixed-c16-nvidia-h200-141gb.json"
+    assert load_rows(tmp_path / "ledger") == [found]
+    with pytest.raises(InputError, match="is there already; delete it to add the release again"):
+        add_session("0.5.17", session, tmp_path / "ledger")
+
+
+def test_add_session__that_was_cut_off_says_so_and_is_left_as_it_was(tmp_path):
+    session = unpack_session(copy_session(CUT_OFF, tmp_path / "session"))
+    before = list_content(session)
+
+    found = add_session("0.5.17", session, tmp_path / "ledger")
+
+    assert "the session was cut off or is still running: whole blocks are judged" in found.warnings
+    assert "- the session was cut off" in write_ledger([found])
+    assert list_content(session) == before
+    pack_folder(session, is_cut_off=True)
+    assert hashlib.sha256((session / "raw.tar.xz").read_bytes()).hexdigest() == found.sha256
+
+
+def test_add_session__without_a_whole_block(tmp_path):
+    session = copy_session(CUT_OFF, tmp_path / "session")
+    windows = (session / "windows.jsonl").read_text().splitlines(keepends=True)
+    (session / "windows.jsonl").write_text("".join(windows[:4]))
+
+    with pytest.raises(EvidenceError, match="no block is whole; nothing was added: continue the session with --resume"):
+        add_session("0.5.17", session, tmp_path / "ledger")
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_add_session__that_is_no_evidence(tmp_path):
+    session = copy_session(VOID, tmp_path / "session")
+
+    with pytest.raises(EvidenceError, match=r"INVALID: .*; nothing was added"):
+        add_session("0.5.17", session, tmp_path / "ledger")
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "words"),
+    [
+        ("0.5.18", {}, "sglang of its candidate is 0.5.17, not 0.5.18; name the release that it measured"),
+        ("0.5.17", {"candidate": {"facts": {}}}, "sglang of its candidate is not there, not 0.5.17"),
+        ("0.5.17", {"base": {"facts": {"sglang": "0.5.17"}}}, "sglang of its base is 0.5.17, not earlier than 0.5.17"),
+        ("0.5.17", {"base": {"facts": {"sglang": "0.5.18"}}}, "sglang of its base is 0.5.18, not earlier than 0.5.17"),
+        ("0.5.17", {"base": {"facts": {}}}, "sglang of its base is not there, not earlier than 0.5.17; measure an"),
+        (
+            "0.5.17",
+            {"candidate": {"label": "PERFGATE_INJECT=gpu:15"}},
+            r"its arms differ in more than the release \(as installed, PERFGATE_INJECT=gpu:15\); measure both with equal",
+        ),
+    ],
+)
+def test_add_session__of_something_else(tmp_path, version, changes, words):
+    session = copy_session(EQUAL, tmp_path / "session", **changes)
+
+    with pytest.raises(InputError, match=words):
+        add_session(version, session, tmp_path / "ledger")
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_add_session__of_one_arm(tmp_path):
+    session = copy_session(EQUAL, tmp_path / "session")
+    record = json.loads((session / "session.json").read_text())
+    del record["arms"]["base"]
+    (session / "session.json").write_text(json.dumps(record))
+
+    with pytest.raises(InputError, match="has one arm only; give a session that compares two releases"):
+        add_session("0.5.17", session, tmp_path / "ledger")
+
+
+def test_add__with_a_session_ends_as_its_verdict_does(tmp_path, capsys):
+    session = copy_session(EQUAL, tmp_path / "session")
+
+    code = main(["ledger", "add", "sglang==0.5.17", "--session", str(session), "--to", str(tmp_path / "ledger")])
+
+    assert (code, capsys.readouterr().out.partition(";")[0]) == (0, "0.5.16 -> 0.5.17: PASS")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--session", "results", "--environments", "engines"],
+        ["--session", "results", "--check"],
+        ["--session", "results", "--torch-index", "https://example.org"],
+    ],
+)
+def test_add__measures_or_takes_what_was_measured(tmp_path, capsys, words):
+    code = main(["ledger", "add", "sglang==0.5.17", *words, "--to", str(tmp_path / "ledger")])
+
+    assert (code, capsys.readouterr().err) == (
+        2,
+        "perfgate: give --environments, to measure the release here, or --session alone, to add what was measured\n",
+    )
+
+
+def test_write_ledger__tells_rows_of_a_cpu_from_those_of_a_gpu():
+    page = write_ledger([make_row(), make_row(hardware="nvidia-h200-141gb")])
+
+    head = " ".join(page.partition("\n| release")[0].split())
+    assert "A row whose hardware begins with `cpu-` tells of plumbing" in head
+    assert "Any other row is of the GPU that it names" in head
+    assert f"| {HARDWARE} |" in page
+    assert "| nvidia-h200-141gb |" in page
 
 
 @pytest.fixture

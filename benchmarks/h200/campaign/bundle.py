@@ -2,6 +2,7 @@
 
     python -m benchmarks.h200.campaign.bundle sglang-0.5.16.tar.xz
     python -m benchmarks.h200.campaign.bundle sglang-0.5.17.tar.xz --release 0.5.17 --over sglang-0.5.16.tar.xz
+    python -m benchmarks.h200.campaign.bundle vllm-0.26.0.tar.xz --release vllm-0.26.0 --over sglang-0.5.16.tar.xz
 
 For Python 3.12 with torch 2.11 for CUDA 13 and Triton 3.6. `requirements.txt` beside this pins every wheel. Left out is what
 the Triton path of attention never loads: FlashAttention 3 and FlashMLA, machine code of other architectures, CUTLASS' headers,
@@ -34,6 +35,28 @@ RELEASES = {
     "0.5.15.post1": ("sglang==0.5.15.post1", "sglang-kernel==0.4.4", "flashinfer-python==0.6.12"),
     "0.5.17": ("sglang==0.5.17", "flashinfer-python==0.6.15.post1"),
 }
+# The last vLLM whose wheel pins torch 2.11, and what its server imports that the bundle lacks or has too old.
+ENGINES = {
+    "vllm-0.26.0": (
+        "vllm==0.26.0",
+        "annotated-doc==0.0.4",
+        "blake3==1.0.11",
+        "cachetools==8.0.1",
+        "cbor2==6.2.1",
+        "cloudpickle==3.1.2",
+        "fastapi==0.136.0",
+        "jmespath==1.0.1",
+        "llguidance==1.7.6",
+        "model-hosting-container-standards==0.1.16",
+        "openai==2.25.0",
+        "prometheus-client==0.26.0",
+        "prometheus-fastapi-instrumentator==8.1.0",
+        "py-cpuinfo==9.0.0",
+        "sentencepiece==0.2.1",
+        "starlette==1.0.1",
+        "watchfiles==1.3.0",
+    ),
+}
 GONE = ".gone"
 """The file of another release's archive that names what of the bundle that release lacks, a line each."""
 PLATFORMS = tuple(
@@ -51,10 +74,18 @@ LEFT_OUT = (
     "sglang/srt/multimodal/_core*",
     "sglang/srt/server/_core*",
     "torch_memory_saver_hook_mode_*cu12*",
+    "vllm/_flashmla*",
+    "vllm/_qutlass*",
+    "vllm/third_party/deep_gemm/*",
+    "vllm/third_party/fmha_sm100/*",
+    "vllm/third_party/tml_fa4/*",
+    "vllm/vllm-rs",
+    "vllm/vllm_flash_attn/_vllm_fa3*",
+    "vllm/vllm_flash_attn/cute/*",
     "wcwidth/*.so",
 )
 # Machine code for a GPU lies in these; their other libraries hold none.
-FAT = ("sgl_kernel/*.so",)
+FAT = ("sgl_kernel/*.so", "vllm/*.so")
 # Shipped with the symbols of its debugger: 53 MB of which 2 are code.
 UNSTRIPPED = ("xgrammar/*.so",)
 # Of a match finder's memory only the archive's writer and reader know; larger than the archive's content gains nothing.
@@ -137,12 +168,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching them")
-    parser.add_argument("--release", choices=RELEASES, help="another release than the bundle's; needs --over")
+    parser.add_argument("--release", choices=RELEASES | ENGINES, help="another release than the bundle's; needs --over")
     parser.add_argument("--over", type=Path, metavar="BUNDLE", help="the bundle that --release is laid over")
     options = parser.parse_args()
     if (options.release is None) != (options.over is None):
         parser.error("--release and --over belong together")
-    wanted = ("--requirement", str(PINS)) if options.release is None else RELEASES[options.release]
+    wanted = ("--requirement", str(PINS)) if options.release is None else (RELEASES | ENGINES)[options.release]
     with tempfile.TemporaryDirectory() as folder:
         wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else download(Path(folder), *wanted)
         if options.over is None:

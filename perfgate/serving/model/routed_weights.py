@@ -111,13 +111,21 @@ def initialize(original: Callable[..., Any], model: Any, *args: Any, **kwargs: A
 
     Raise UnknownParameterError for a parameter that no recipe knows, InputError for a recipe of another version.
     """
+    return None if fill_routed(model, find_place) else original(model, *args, **kwargs)
+
+
+def fill_routed(model: Any, find: Callable[[], Place]) -> bool:
+    """Fill a model whose config has a recipe, say so in the log, and return whether it has one; `find` tells the ranks.
+
+    Raise UnknownParameterError for a parameter that no recipe knows, InputError for a recipe of another version.
+    """
     config = _read_config(model)
     recipe = read_recipe(config, "config.json")
     if recipe is None:
-        return original(model, *args, **kwargs)
-    count = fill_model(model, recipe, config, find_place())
+        return False
+    count = fill_model(model, recipe, config, find())
     print(f"{describe_marker(recipe)} {count} tensors", flush=True)
-    return None
+    return True
 
 
 def _read_config(model: Any) -> Mapping[str, Any]:
