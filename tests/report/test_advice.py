@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfgate.core import Outcome
@@ -13,10 +15,11 @@ from tests.fakes.verdicts import POLICY, make_verdict, median
 SEARCH = BisectionAdvice(span=None, scenario=("unit",))
 
 
-def sentence(judgement, **policy):
+def sentence(judgement, *, is_complete=True, **policy):
     verdict = make_verdict(Outcome.INCONCLUSIVE, [judgement], policy={**POLICY, **policy})
     families = list_families(verdict.judgements, is_closed_loop=True)
-    return advise(verdict, make_session(make_scenario()), families, is_profiled=False, search=SEARCH).sentence
+    session = replace(make_session(make_scenario()), is_complete=is_complete)
+    return advise(verdict, session, families, is_profiled=False, search=SEARCH).sentence
 
 
 def undecided(change, half_width, **more):
@@ -49,3 +52,9 @@ def test_advise__a_loss_beyond_half_the_margin_needs_what_the_test_asks():
     told = sentence(undecided(0.02, 0.03, fails_from=0.04), usual_offset_log=0.0)
 
     assert "--blocks 8" in told
+
+
+def test_advise__a_session_that_was_cut_off_is_continued():
+    told = sentence(undecided(0.0, 0.06), usual_offset_log=0.02, is_complete=False)
+
+    assert told == "continue it: cut off after 2 blocks; the same command with --resume adds more."

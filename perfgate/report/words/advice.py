@@ -14,6 +14,7 @@ from perfgate.report.words.families import Family
 from perfgate.report.words.figure import worse_bounds
 from perfgate.report.words.remedies import name_remedies
 from perfgate.scenario.schema import Scenario
+from perfgate.storage.rounding import format_count
 from perfgate.verdict.policy import CALIBRATED_BLOCKS
 
 AFFORDABLE_BLOCKS = 24
@@ -137,6 +138,10 @@ def _list_keeps(session: Session, purpose: str, *options: str) -> Iterator[Comma
 def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
     """Name the metric that blocks, and the cheapest thing that settles it."""
     commands = tuple(_list_outlooks(verdict, session))
+    if not session.is_complete:
+        done = format_count(verdict.blocks, "block")
+        sentence = f"continue it: cut off after {done}; the same command with --resume adds more."
+        return Advice(sentence=sentence, commands=commands)
     undecided = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
     if not undecided:
         return Advice(sentence="measure A/B blocks: this evidence decides nothing.", commands=commands)
