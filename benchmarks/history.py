@@ -11,6 +11,7 @@ import io
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 from perfgate.errors import InputError, PerfgateError
@@ -18,7 +19,7 @@ from perfgate.errors import InputError, PerfgateError
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "history"
 HOMES = {
-    "benchmarks/engines/ledger/sessions": "35d52c5f2cc06ad2184756648b31d831353f1c18",
+    "benchmarks/engines/ledger/sessions": "485df5970acd0585c7ad4e9f80e1622106b1177b",
     "benchmarks/h100/serving": "348622a4925af506d29721ac737ce731adf27b67",
     "benchmarks/h200/serving/results": "348622a4925af506d29721ac737ce731adf27b67",
     "benchmarks/h200/serving/routed": "17a65035619e6d7be032eca1dd1927dea3147666",
@@ -27,17 +28,30 @@ HOMES = {
 
 
 def restore(commit: str, folder: str) -> Path:
-    """Unpack a folder of a commit, once, and return its place. Raise InputError where this clone's history lacks it."""
-    place = PLACE / commit / folder
-    if place.is_dir():
-        return place
-    git = ["git", "-C", str(ROOT), "archive", "--format=tar", commit, "--", folder]
+    """Unpack what is missing of a commit's folder, and return its place. Raise InputError where this clone's history lacks it.
+
+    A part of it may be there, or another process may unpack it at this moment: each file appears whole.
+    """
+    target = PLACE / commit
+    if all((target / name).exists() for name in _run_git(commit, folder, "ls-tree", "-r", "--name-only").decode().splitlines()):
+        return target / folder
+    packed = _run_git(commit, folder, "archive", "--format=tar")
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target) as part, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(part, filter="data")
+        for file in [path for path in Path(part).rglob("*") if not path.is_dir()]:
+            place = target / file.relative_to(part)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(place)
+    return target / folder
+
+
+def _run_git(commit: str, folder: str, *words: str) -> bytes:
+    git = ["git", "-C", str(ROOT), *words, commit, "--", folder]
     found = subprocess.run(git, capture_output=True, check=False)
-    if found.returncode:
+    if found.returncode or not found.stdout:
         raise InputError(f"{folder}: lies in the history at {commit}, which this clone lacks; `git fetch --unshallow`")
-    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
-        archive.extractall(PLACE / commit, filter="data")
-    return place
+    return found.stdout
 
 
 def restore_all(folder: Path) -> Path:
