@@ -1,11 +1,18 @@
-"""benchmarks/history: sessions that left the working tree come back whole, whatever of them is there already."""
+"""Sessions that left the working tree come back whole; and the made store by which questions to a history are timed."""
 
+import runpy
 import subprocess
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import history
 from perfgate.errors import InputError
+from perfgate.history.schema import build_schema
+
+# Not imported: `benchmarks.history` is the module beside the folder.
+MADE = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "history" / "make_store.py"))
 
 
 @pytest.fixture
@@ -46,3 +53,12 @@ def test_restore__says_what_this_clone_lacks(commit, folder):
 
     with pytest.raises(InputError, match=f"{folder}: lies in the history at {wanted}, which this clone lacks"):
         history.restore(wanted, folder)
+
+
+def test_make_tables__have_the_columns_of_today():
+    month = next(MADE["list_partitions"](20_000))
+
+    made = MADE["make_tables"](month, np.random.default_rng(1))
+
+    assert {name: table.schema for name, table in made.items()} == {name: build_schema(name) for name in made}
+    assert {name: table.num_rows for name, table in made.items()} == {"windows": 60, "verdicts": 3}
