@@ -205,7 +205,7 @@ def test_run__stopped_in_the_middle_keeps_what_was_measured(tmp_path):
     _, err = process.communicate(timeout=300)
     judged, out, _ = run_perfgate(state, "check", folder)
 
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "what was measured stays" in err
     assert len(read_lines(folder, "windows.jsonl")) >= 1
     assert judged == 3, out
