@@ -18,6 +18,8 @@ from tests.fakes.github.github_server import run_fake_github
 from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, has_rest, is_quick
 
 MAX_NAME = 120
+NICENESS, GIVE_WAY = os.getpriority(os.PRIO_PROCESS, 0), 5
+"""What the tests began with, and how much nicer those without an engine are: a third of the share of a core that both want."""
 
 # How long an example takes says how busy the machine is, not whether the property holds. One tree gets one answer, so examples
 # are the same in each run; `--hypothesis-profile search` draws others, and more.
@@ -130,6 +132,16 @@ def pytest_collection_modifyitems(config, items):
         items[:] = sides[True]
     if (seed := config.getoption("shuffle")) is not None:
         shuffle(items, random.Random(seed))  # noqa: S311 - an order, no secret
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Let tests of a real engine go before the others, where root may: a server without a core sends tokens in bunches.
+
+    That voids the session, as it should, and is no finding of the test. Processes that a test starts inherit what it has.
+    """
+    if os.geteuid() == 0 and item.config.getoption("tier") != QUICK:
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS + (0 if item.get_closest_marker("engine") else GIVE_WAY))
 
 
 def shares_own_fixture(item):
