@@ -156,7 +156,7 @@ class Telemetry:
     def _tick(self, server: Server) -> Tick:
         devices = self._read_used()
         pids = _list_pids(devices)
-        leaders = {leader for server in self._servers for leader in server.leaders}
+        leaders = {leader for one in self._servers for leader in one.leaders}
         own = tuple(pid for pid in pids if read_session(pid) in leaders)
         foreign = self._gpu_processes.count_foreign(pids, own)
         front_end_s = tuple(map(read_thread_time, server.leaders))
@@ -312,9 +312,9 @@ def describe_monitor(monitor: GpuMonitor | None) -> str:
 
 
 def _summarize_front_end(ticks: Ticker[Tick]) -> dict[str, float]:
-    services = min((len(tick.front_end_s) for _, tick in ticks.answers), default=0)
-    used = ([(at_s, tick.front_end_s[number]) for at_s, tick in ticks.answers] for number in range(services))
-    shares = [share for one in used if (share := find_busiest_share(one)) is not None]
+    moments = [at_s for at_s, _ in ticks.answers]
+    services = zip(*(tick.front_end_s for _, tick in ticks.answers), strict=False)
+    shares = [share for used in services if (share := find_busiest_share(list(zip(moments, used, strict=True)))) is not None]
     # Two clocks that were read one after the other may tell a little more than a whole core.
     return {FRONT_END_SHARE: min(1.0, max(shares))} if shares else {}
 
