@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.h200.serving.host_threads import COUNTERS, MAIN, Sampler, parse_cpus, read_thread
+from benchmarks.h200.serving.host_threads import COUNTERS, FRONT_END, MAIN, Sampler, read_thread
 from benchmarks.h200.serving.host_waits import ARMS, list_arrivals, measure_gaps, order_arms, plan_cores
-from benchmarks.h200.serving.host_waits_table import describe, list_seconds
+from benchmarks.h200.serving.host_waits_table import Second, describe, list_seconds, tabulate_front_end
+from perfgate.runner.setup.topology import parse_list
 
 EIGHT = [(core, core + 8) for core in range(8)]
 
@@ -53,8 +54,8 @@ def test_plan_cores__few_cores_are_shared(groups):
     assert all(plan_cores(groups, arm).get(MAIN, {0}) for arm in ARMS)
 
 
-def test_parse_cpus__ranges_and_single_ones():
-    assert parse_cpus("0-1,8\n") == [0, 1, 8]
+def test_parse_list__ranges_and_single_ones():
+    assert parse_list("0-1,8\n") == [0, 1, 8]
 
 
 def test_list_arrivals__a_request_begins_where_the_first_one_ends():
@@ -95,6 +96,15 @@ def test_sampler__sums_what_the_threads_did():
     assert (second["cpu"], second["gpu"]) == (max(allowed), [550.0, 1980.0])
     assert sampler.tell_main(edges)[0][2:] == [max(allowed), "R"]
     assert sampler.begun < sampler.find_end(MAIN) <= edges[1]
+
+
+def test_tabulate_front_end__slow_seconds_by_the_share_of_a_core():
+    def second(share, is_slow):
+        return Second(arm="plain", told={"groups": {FRONT_END: [share, 0.0]}}, is_slow=is_slow)
+
+    told = tabulate_front_end([second(0.5, False), second(0.95, False), second(0.98, True), second(1.0, False)])
+
+    assert told.rows == [[arm, "0.86", "0 of 1", "0 of 1", "1 of 2"] for arm in ("all", "plain")]
 
 
 def test_describe__slow_seconds_and_windows_by_arm():

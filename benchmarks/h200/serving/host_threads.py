@@ -28,7 +28,7 @@ Roles = dict[int, str]
 """What each process is, by its number."""
 COUNTERS = ("run_s", "delay_s", "slices", "user_s", "system_s", "faults", "voluntary", "involuntary")
 """Of a thread: on a core, waiting for one, how often put on one, in user and kernel mode, minor page faults, and switches."""
-MAIN = "scheduler main"
+MAIN, FRONT_END = "scheduler main", "tokenizer main"
 TITLES = ("scheduler", "detokenizer", "resource_tracker")
 """As SGLang's processes call themselves, and Python's helper."""
 WATCHED = ("scheduler", "detokenizer", "tokenizer", "client")
@@ -37,25 +37,7 @@ FULL = 5
 LAPS = 5000
 SEEN_S = 5e-4
 """A group that ran and waited less than this in a second is not told."""
-TOPOLOGY = Path("/sys/devices/system/cpu")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-
-
-def parse_cpus(text: str) -> list[int]:
-    """The numbers of a list of CPUs as the kernel writes it, such as `0-1,8`."""
-    parts = [part.partition("-") for part in text.strip().split(",") if part]
-    return [cpu for first, _, last in parts for cpu in range(int(first), int(last or first) + 1)]
-
-
-def list_cores() -> list[tuple[int, ...]]:
-    """The CPUs that this process may use, those of one physical core together; each by itself where untold."""
-    allowed = os.sched_getaffinity(0)
-    found = set()
-    for cpu in allowed:
-        path = TOPOLOGY / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-        siblings = parse_cpus(path.read_text(encoding="ascii")) if path.exists() else [cpu]
-        found.add(tuple(sorted({cpu, *siblings} & allowed)))
-    return sorted(found)
 
 
 def list_tasks(pid: int) -> list[int]:

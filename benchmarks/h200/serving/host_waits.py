@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.h200.serving.host_threads import MAIN, Roles, Sampler, find_roles, list_cores, list_tasks
+from benchmarks.h200.serving.host_threads import MAIN, Roles, Sampler, find_roles, list_tasks
 from benchmarks.h200.serving.host_waits_table import describe
 from perfgate.core import Arm, Role, Run
 from perfgate.engines.table import ENGINES
@@ -44,6 +44,7 @@ from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.processes import signal_session
 from perfgate.readers.bench_serving import read_fields, read_window
 from perfgate.readers.request_details import Details, parse_details
+from perfgate.runner.setup.topology import group_cores
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
@@ -133,7 +134,7 @@ class Diagnosis:
     idle: Server | None
     progress: Progress
     roles: Roles = field(default_factory=dict)
-    groups: Sequence[Sequence[int]] = field(default_factory=list_cores)
+    groups: Sequence[Sequence[int]] = field(default_factory=lambda: group_cores(sorted(os.sched_getaffinity(0))))
 
     @property
     def arms(self) -> tuple[str, ...]:

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.h200.serving.host_threads import MAIN, list_counters
+from benchmarks.h200.serving.host_threads import FRONT_END, MAIN, list_counters
 from perfgate.report.table import Table, lay_out
+from perfgate.verdict.validity.admission import FULL_CORE_SHARE
 
 SLOW = 1.04
 PLACED = ("pinned", "alone")
 """Arms that say where threads run: what else differs between slow and fast seconds is told apart from them."""
+SHARES = (0.0, 0.9, FULL_CORE_SHARE, float("inf"))
+"""What seconds are told apart by: the share of a core that the front end's thread had."""
 TOP = 12
 """So many groups of threads are told, those that differ most."""
 
@@ -62,6 +66,7 @@ def describe(windows: Sequence[Mapping[str, Any]]) -> str:
     free = [second for second in seconds if second.arm not in PLACED]
     tables = {
         "slow by arm": tabulate_arms(windows, seconds),
+        "by what the thread for requests and tokens used of a core": tabulate_front_end(seconds),
         "a second of arms whose threads go where they like": tabulate_seconds(free),
         "a second of arms whose threads are placed": tabulate_seconds(placed),
         "by the CPU of a scheduler that goes where it likes": tabulate_cpus(free),
@@ -81,6 +86,19 @@ def tabulate_arms(windows: Sequence[Mapping[str, Any]], seconds: Sequence[Second
         shares = f"{sum(slow)} ({fmean(slow):.1%})", f"{fmean(parts or [0]):.1%} of {len(parts)}"
         rows.append([arm, str(len(own)), *middles, *shares])
     return Table(header=["arm", "windows", "tok/s", "median ITL", "P99 ITL", "slow windows", "slow seconds"], rows=rows)
+
+
+def tabulate_front_end(seconds: Sequence[Second]) -> Table:
+    """How many seconds were slow by the share of a core that the front end had in them, and its mean share."""
+    rows = []
+    for arm in ("all", *dict.fromkeys(second.arm for second in seconds)):
+        # The first of the counters is the time on a core.
+        own = [
+            (second.told["groups"].get(FRONT_END, [0.0])[0], second.is_slow) for second in seconds if arm in ("all", second.arm)
+        ]
+        found = [[is_slow for share, is_slow in own if low <= share < high] for low, high in pairwise(SHARES)]
+        rows.append([arm, f"{fmean(share for share, _ in own):.2f}", *(f"{sum(slow)} of {len(slow)}" for slow in found)])
+    return Table(header=["slow seconds", "mean share", *(f"from {low:g} on" for low in SHARES[:-1])], rows=rows)
 
 
 def tabulate_seconds(seconds: Sequence[Second]) -> Table:

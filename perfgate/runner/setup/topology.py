@@ -33,7 +33,7 @@ def read_shares(buses: Mapping[str, str], sysfs: Path = Path("/sys")) -> dict[st
     shares = {}
     for name, processors in near.items():
         mates = sorted(mate for mate, theirs in near.items() if theirs == processors)
-        cores = _group(processors, sysfs)
+        cores = group_cores(processors, sysfs)
         size = len(cores) // len(mates)
         begin = mates.index(name) * size
         own = [one for core in cores[begin : begin + size] for one in core]
@@ -56,8 +56,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _group(processors: Sequence[int], sysfs: Path) -> list[tuple[int, ...]]:
-    """Processors that are threads of one core, together."""
+def group_cores(processors: Sequence[int], sysfs: Path = Path("/sys")) -> list[tuple[int, ...]]:
+    """Processors that are threads of one core, together; each by itself where the kernel tells nothing."""
     cores = {}
     for one in processors:
         told = _read(sysfs / "devices" / "system" / "cpu" / f"cpu{one}" / "topology" / "thread_siblings_list")

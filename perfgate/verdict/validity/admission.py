@@ -61,8 +61,8 @@ MAX_LOST_CPU_DIFFERENCE = 0.35
 MIN_READABLE_S = 2.0
 # A CPU engine needs those cores: equal arms beside a second session, which takes half of two cores, differed by 43 %.
 NAMED_CPU_SHARE = 0.25
-# In 44 windows of a full server on an H200, four of seven seconds in which that thread used 98 % of a core were slow, and one
-# of 179 in which it used less than 90 %.
+# In 44 windows of a full server on an H200, five of seven seconds in which that thread used 98 % of a core were slow, and three
+# of 222 in which it used less than 90 %.
 FULL_CORE_SHARE = 0.98
 # Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
 MAX_RANDOM_HIT_RATE = 0.2
