@@ -532,6 +532,16 @@ def test_write_over__holds_what_differs_and_names_what_is_gone(archives):
     assert gone == ["sglang-0.5.16.dist-info/METADATA", "sglang-0.5.16.dist-info/RECORD", "sglang/old/only.py"]
 
 
+def test_write_over__hides_the_packages_that_an_engine_ships_itself(archives):
+    first, second = archives
+    again = second.with_name("again.tar.xz")
+    bundle.write_over(again, [second.with_name("sglang-0.5.17-py3-none-any.whl")], first, hidden=["torchlet/*"])
+
+    with tarfile.open(again) as tar:
+        gone = tar.extractfile(bundle.GONE).read().decode().split()
+    assert gone[-2:] == ["sglang/old/only.py", "torchlet/__init__.py"]
+
+
 ASK = """
 import importlib.metadata, sglang, subprocess, sys, torchlet
 print(sglang.number, importlib.metadata.version("sglang"))

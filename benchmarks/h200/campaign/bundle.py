@@ -57,6 +57,8 @@ ENGINES = {
         "watchfiles==1.3.0",
     ),
 }
+# Packages of the bundle that an engine would take for the ones that it ships itself.
+HIDDEN = {"vllm-0.26.0": ("triton_kernels/*",)}
 GONE = ".gone"
 """The file of another release's archive that names what of the bundle that release lacks, a line each."""
 PLATFORMS = tuple(
@@ -137,11 +139,14 @@ def write(archive: Path, wheels: Sequence[Path]) -> None:
             add(tar, name, content)
 
 
-def write_over(archive: Path, wheels: Sequence[Path], bundle: Path) -> None:
-    """Put what makes another release of the bundle into one tar.xz: first the names of what is gone, then what differs."""
+def write_over(archive: Path, wheels: Sequence[Path], bundle: Path, hidden: Sequence[str] = ()) -> None:
+    """Put what makes another release of the bundle into one tar.xz: first the names of what is gone, then what differs.
+
+    The bundle's files whose names match a pattern of `hidden` are gone as well.
+    """
     digests, own = read_bundle(bundle, {wheel.name.partition("-")[0] for wheel in wheels})
     kept = dict(read_kept(wheels))
-    gone = sorted(own - kept.keys())
+    gone = sorted(own - kept.keys() | {name for name in digests if is_any(name, hidden)})
     with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         add(tar, GONE, "".join(f"{name}\n" for name in gone).encode())
         for name, content in kept.items():
@@ -179,7 +184,7 @@ def main() -> None:
         if options.over is None:
             write(options.archive, wheels)
         else:
-            write_over(options.archive, wheels, options.over)
+            write_over(options.archive, wheels, options.over, HIDDEN.get(options.release, ()))
     print(f"{options.archive}: {options.archive.stat().st_size / 2**20:.1f} MiB from {len(wheels)} wheels")
 
 

@@ -4,9 +4,9 @@
 #   slots.sh start ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...   one slot for each list of rows of wanted.toml
 #   slots.sh wait WAIT_S                                                 what the slots have measured since
 #
-# ARCHIVES is a folder of what bundle.py packed; other releases than the bundle's are laid beside it. SECONDS is how long the slots
-# may measure in all. A call returns after WAIT_S seconds, or when all slots have ended, and leaves in $OUT what they have:
-# `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more.
+# ARCHIVES is a folder of what bundle.py packed; other releases and engines than the bundle's are laid beside it. SECONDS is how
+# long the slots may measure in all. A call returns after WAIT_S seconds, or when all slots have ended, and leaves in $OUT what
+# they have: `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more.
 set -euo pipefail
 home=/tmp/perfgate-slots
 bundle=sglang-0.5.16.tar.xz
@@ -18,7 +18,7 @@ start_slots() {
   cp -r . "$home/tree"
   cp -r "$archives" "$home/archives"
   cd "$home/tree"
-  for archive in "$home"/archives/sglang-*.tar.xz; do
+  for archive in "$home"/archives/*.tar.xz; do
     [ "$(basename "$archive")" = "$bundle" ] || releases+=(--release "$archive")
   done
   for rows in "$@"; do
