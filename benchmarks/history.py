@@ -22,7 +22,8 @@ HOMES = {
     "benchmarks/engines/ledger/sessions": "485df5970acd0585c7ad4e9f80e1622106b1177b",
     "benchmarks/h100/serving": "348622a4925af506d29721ac737ce731adf27b67",
     "benchmarks/h200/serving/results": "348622a4925af506d29721ac737ce731adf27b67",
-    "benchmarks/h200/serving/routed": "17a65035619e6d7be032eca1dd1927dea3147666",
+    "benchmarks/h200/serving/routed": "4e6764faf083cbdb84000d033491c5037dd0b0e5",
+    "benchmarks/vllm/results": "4e6764faf083cbdb84000d033491c5037dd0b0e5",
 }
 """Folders of sessions, some of which have no room in the tree, with the commit that holds all of each."""
 

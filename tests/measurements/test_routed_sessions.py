@@ -90,6 +90,9 @@ OUTCOMES = {
     "mxfp4-mixed-c16-release-0.5.17-m1": Outcome.INCONCLUSIVE,
     "mxfp4-soak-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-soak-aa-1-m1": Outcome.INVALID,
+    "bf16-closed-c16-fused-sum-3": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-aa-14": Outcome.PASS,
+    "mxfp4-c1-release-0.5.17": Outcome.PASS,
 }
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
 MOE_LAYERS = {"qwen3-closed-c16-aa-1": 48, "deepseek-closed-c16-aa-2": 4}
