@@ -27,9 +27,9 @@ from perfgate.releases.ledger import (
     write_ledger,
 )
 from perfgate.releases.suite import Tried
-from perfgate.results.raw.pack import read_pack
+from perfgate.results.raw.pack import PACK_FILE, read_pack
 from perfgate.results.raw.packer import pack_folder
-from tests.fakes.recorded import CUT_OFF, EQUAL, SLOWER, VOID
+from tests.fakes.recorded import CUT_OFF, EQUAL, ROUTED, SLOWER, VOID, bring_back
 from tests.fakes.requests import KeptProgress
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +131,15 @@ def test_page__is_what_the_rows_give():
 
     told = write_ledger(load_rows(ROOT / "benchmarks" / "engines" / "ledger"))
     assert page.read_text(encoding="utf-8") == told, f"run `perfgate ledger show benchmarks/engines/ledger > {page}`"
+
+
+def test_rows__each_session_comes_back_from_the_history_and_ends_alike():
+    folders = [*bring_back(ROOT / "benchmarks/engines/ledger/sessions").iterdir(), *bring_back(ROUTED).glob("*-release-*")]
+    sessions = {hashlib.sha256((one / PACK_FILE).read_bytes()).hexdigest(): one for one in folders}
+
+    for one in load_rows(ROOT / "benchmarks" / "engines" / "ledger"):
+        again = read_row(sessions[one.sha256], is_own=False)
+        assert (again.name, again.outcome, again.blocks) == (one.name, one.outcome, one.blocks)
 
 
 def test_write_ledger__of_one():
