@@ -1,4 +1,4 @@
-"""benchmarks/vllm/bundle.py: one architecture's code is left in a library, and the rest of it stays where it was."""
+"""benchmarks/vllm: one architecture's code is left in a library, all else stays where it was, and the page has what came."""
 
 import tarfile
 from pathlib import Path
@@ -6,6 +6,10 @@ from zipfile import ZipFile
 
 import pytest
 
+from benchmarks.vllm.first_block import RESULTS, write_table
+from perfgate.core import Outcome
+from perfgate.gate.case import load_case
+from tests.fakes.recorded import ROUTED, bring_back
 from tests.kernels.scripts import loaded
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "vllm"
@@ -89,3 +93,11 @@ def test_write__same_bytes_from_the_same_wheels(bundle, tmp_path):
     assert archives[0].read_bytes() == archives[1].read_bytes()
     with tarfile.open(archives[0]) as tar:
         assert set(tar.getnames()) == {bundle.PLACEHOLDER, *(name for name, is_kept in names.items() if is_kept)}
+
+
+def test_first_block__page_holds_the_table_of_a_void_session():
+    bring_back(ROUTED)
+    verdict = load_case(bring_back(RESULTS) / "mxfp4-mixed-c16-aa-1").verdict
+
+    assert (verdict.outcome, verdict.blocks) == (Outcome.INVALID, 0)
+    assert f"\n{write_table()}\n" in (FOLDER / "README.md").read_text(encoding="utf-8")
