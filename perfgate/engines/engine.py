@@ -49,13 +49,16 @@ class MemoryOptions:
     """What an engine's options take of a card's memory.
 
     `share_option` is the share of the card that it fills; `is_workspace_in_share` says whether that covers graphs and
-    activations too. `pool_option` gives the token pool a size instead; None where it has no such option. `widening_runners` are
-    the values of `--moe-runner-backend` that hold MXFP4 weights as bf16.
+    activations too. `pool_option` gives the token pool a size instead, in tokens or, where `is_pool_in_bytes`, in bytes.
+    `counts_neighbours` says that a server without it takes for its own what others on the card take while it starts.
+    `widening_runners` are the values of `--moe-runner-backend` that hold MXFP4 weights as bf16.
     """
 
     share_option: str
     is_workspace_in_share: bool
-    pool_option: str | None = None
+    pool_option: str
+    is_pool_in_bytes: bool = False
+    counts_neighbours: bool = False
     widening_runners: tuple[str, ...] = ()
 
 

@@ -28,7 +28,14 @@ VLLM = Engine(
     backend="vllm",
     dialect="openai",
     overrides_option="--hf-overrides",
-    memory=MemoryOptions(share_option="--gpu-memory-utilization", is_workspace_in_share=True),
+    # Seen in 0.26.0 on an H200: of two that started side by side one counted 274 GiB for its graphs, on a card of 140.
+    memory=MemoryOptions(
+        share_option="--gpu-memory-utilization",
+        is_workspace_in_share=True,
+        pool_option="--kv-cache-memory-bytes",
+        is_pool_in_bytes=True,
+        counts_neighbours=True,
+    ),
     steering=("VLLM_",),
     gauges={
         "running_requests": "num_requests_running",

@@ -98,16 +98,22 @@ class Driver:
                 self._prove([start])
 
     def _start_both(self, stack: contextlib.ExitStack, order: tuple[Arm, ...], block: int) -> dict[Arm, Start]:
-        """Start both servers side by side; the first base has the machine to itself while its compiler has still to choose."""
-        if self.has_chosen or not has_to_choose(self.plan.launches[Arm.BASE]):
-            self._adopt()
-            return {arm: stack.enter_context(self._start(arm, block)) for arm in order}
-        base = stack.enter_context(self._start(Arm.BASE, block))
-        self._wait_ready([base])
+        """Start both servers, side by side where none of them has to have the machine to itself.
+
+        The first base has it while its compiler has still to choose, and so has one that would count the other's memory.
+        """
         # Once: an engine that keeps no choices would be waited for in every block.
-        self.has_chosen = True
-        self._adopt()
-        return {Arm.BASE: base, Arm.CANDIDATE: stack.enter_context(self._start(Arm.CANDIDATE, block))}
+        chooses = not self.has_chosen and has_to_choose(self.plan.launches[Arm.BASE])
+        self.has_chosen = self.has_chosen or chooses
+        first, second = (Arm.BASE, Arm.CANDIDATE) if chooses else order
+        if not chooses:
+            self._adopt()
+        living = {first: stack.enter_context(self._start(first, block))}
+        if chooses or any(launch.counts_neighbours for launch in self.plan.launches.values()):
+            self._wait_ready([living[first]])
+        if chooses:
+            self._adopt()
+        return living | {second: stack.enter_context(self._start(second, block))}
 
     def _adopt(self) -> None:
         """Let equal kernels of both arms run with equal settings, and write down what the candidate had chosen before."""

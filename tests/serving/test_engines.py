@@ -22,6 +22,7 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import measure, require_engine
 from perfgate.serving.profiling import profile_server
+from perfgate.storage.journal import read_lines
 from tests.fakes.requests import FAKE_PATH, KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 VLLM = {'engine = "sglang-cpu"': 'engine = "vllm"', "num_prompts = 8": 'backend = "vllm"\nnum_prompts = 8'}
@@ -116,6 +117,20 @@ def test_wait_ready__from_the_first_generation_on(tmp_path, reaper):
         server.flush_cache()
 
         assert server.ready_s > 0
+
+
+@pytest.mark.parametrize(("pool", "are_apart"), [((), True), (("--kv-cache-memory-bytes", "1024"), False)])
+@pytest.mark.usefixtures("fake_vllm")
+def test_measure__servers_that_would_count_each_others_memory_start_one_after_the_other(tmp_path, monkeypatch, pool, are_apart):
+    monkeypatch.setenv("FAKE_CARD", str(tmp_path / "card"))
+    arms = dict.fromkeys(Arm, ArmSpec(args=pool))
+    measure(build_request(tmp_path / "out", fields={"arms": arms}, **VLLM, **PLAIN), KeptProgress())
+
+    events = list(read_lines(tmp_path / "out" / "events.jsonl"))
+    begun = [event["at_s"] for event in events if event["event"] == "server_started"]
+    assert list_problems(load_results(tmp_path / "out")[1]) == ()
+    # One takes half a second to start.
+    assert [begun[start] - begun[start - 1] > 0.5 for start in (1, 3)] == [are_apart, are_apart]
 
 
 @pytest.mark.usefixtures("fake_vllm")

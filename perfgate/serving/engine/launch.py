@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfgate.engines.arguments import Layout, read_layout
+from perfgate.engines.arguments import Layout, read_layout, read_option
 from perfgate.engines.engine import Engine
 from perfgate.machine.nvml import list_devices
 
@@ -110,3 +110,9 @@ class Launch:
     def devices(self) -> tuple[str, ...]:
         """The GPUs of all its services, by index or UUID; none where the engine uses no GPU."""
         return list_devices(self.args, self.env) if self.engine.uses_gpu else ()
+
+    @property
+    def counts_neighbours(self) -> bool:
+        """Whether its pool of tokens would shrink by what another server takes of the GPU while this one starts."""
+        memory = self.engine.memory
+        return self.engine.uses_gpu and memory.counts_neighbours and read_option(self.args, memory.pool_option) is None

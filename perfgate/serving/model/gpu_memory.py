@@ -200,10 +200,11 @@ def measure_serving(sizes: ModelNumbers, serving: Serving, card: Card) -> float 
     shared = (sizes.expert_numbers * bytes_each + sizes.embedding_numbers * 2.0) / layout.weight_parts
     weights_gib = (shared + sizes.other_numbers * other_bytes / layout.attention_ranks / layout.pipeline) / GIB
     options = ENGINES[serving.engine].memory
-    tokens = read_option(serving.args, options.pool_option) if options.pool_option else None
-    if tokens is not None and tokens.isdecimal():
+    pool = read_option(serving.args, options.pool_option)
+    if pool is not None and pool.isdecimal():
         parts = min(layout.attention_ranks, sizes.token_parts) * layout.pipeline
-        return weights_gib + int(tokens) * sizes.token_numbers * 2.0 / parts / GIB + WORKSPACE_GIB
+        token_bytes = 1.0 if options.is_pool_in_bytes else sizes.token_numbers * 2.0 / parts
+        return weights_gib + int(pool) * token_bytes / GIB + WORKSPACE_GIB
     share = read_option(serving.args, options.share_option) or ""
     fraction = float(share) if share.replace(".", "", 1).isdecimal() else DEFAULT_FRACTION
     # An engine alone takes no more than there is.

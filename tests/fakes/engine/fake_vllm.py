@@ -3,11 +3,16 @@
 It takes --model, not --model-path; its /health answers 200 as long as the process lives, whatever its engine does; it knows
 neither /generate nor /flush_cache nor /health_generate (404). FAKE_VLLM chooses the behaviour: ok, stuck (alive, generates
 nothing), late (generates from the third request on). Its answers are those of fake_answers, in the form of /v1/completions.
+FAKE_CARD is a file that stands for its GPU: a server that starts while another one starts there takes that one's memory for its
+own, and ends, unless --kv-cache-memory-bytes says how much is its own.
 """
 
 import argparse
 import json
 import os
+import pathlib
+import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.fakes.engine import fake_answers
@@ -18,6 +23,7 @@ parser.add_argument("--model", required=True)
 parser.add_argument("--host", required=True)
 parser.add_argument("--port", type=int, required=True)
 parser.add_argument("--no-enable-prefix-caching", action="store_true")
+parser.add_argument("--kv-cache-memory-bytes", type=int)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -92,7 +98,19 @@ def build_choice(index, answer):
     }
 
 
+def take_memory(card):
+    """Start on a card for half a second, and end where another one has begun to."""
+    try:
+        with card.open("x"):
+            time.sleep(0.5)
+    except FileExistsError:
+        sys.exit("ValueError: No available memory for the cache blocks.")
+    card.unlink()
+
+
 if __name__ == "__main__":
     args = parser.parse_args()
+    if "FAKE_CARD" in os.environ and args.kv_cache_memory_bytes is None:
+        take_memory(pathlib.Path(os.environ["FAKE_CARD"]))
     Handler.model = args.model
     ThreadingHTTPServer((args.host, args.port), Handler).serve_forever()

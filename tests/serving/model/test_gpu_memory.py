@@ -173,6 +173,13 @@ def test_explain_misfit__engines_that_fill_the_card_cannot_share_it(engine):
     assert "both servers" in explain_misfit(read_sizes(GPT_OSS), arms, H200, is_both=True)
 
 
+def test_measure_serving__a_pool_in_bytes_is_as_large_as_it_says():
+    sizes, one, two = read_sizes(GPT_OSS), *(str(count * 2**30) for count in (1, 2))
+    needed = [measure_serving(sizes, serve("--kv-cache-memory-bytes", pool, engine="vllm"), H200) for pool in (one, two)]
+
+    assert needed[1] - needed[0] == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("config", "billions"),
     [(GPT_OSS, 20.9), (QWEN3, 30.5), (DEEPSEEK, 671.0)],
