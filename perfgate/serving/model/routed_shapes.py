@@ -7,6 +7,7 @@ SGLang serves such a folder with `--load-format dummy`, and perfgate's plug-in f
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,12 @@ from perfgate.serving.model.routed_recipe import DEFAULT_IMBALANCE, DEFAULT_SEED
 Format = Literal["bf16", "mxfp4", "fp8"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 Config = dict[str, object]
+CHARACTERS = string.ascii_letters + string.digits + string.punctuation
+"""Each is a word of a shape, so that a grammar can have it write JSON: the other words are `w` and their number."""
+FIRST_CHARACTER = 256
+"""The token of the first character; the special tokens of the published models lie elsewhere."""
+# A chat is its messages in a row: words of roles would be unknown to the tokenizer, all of them one token.
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 
 _MXFP4: Config = {
     "quant_method": "mxfp4",
@@ -267,7 +274,8 @@ def _list_files(shape: Shape, config: Config) -> Mapping[str, str]:
     """The files of a folder by name, the config last."""
     ends: Config = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
     named = {config[f"{name}_id"]: f"<{name}>" for name in ("eos_token", "pad_token") if f"{name}_id" in config}
-    words = {named.get(index, f"w{index}"): index for index in range(shape.vocabulary)}
+    known = dict(enumerate(CHARACTERS, FIRST_CHARACTER)) | named
+    words = {known.get(index, f"w{index}"): index for index in range(shape.vocabulary)}
     files: Mapping[str, Mapping[str, object]] = {
         "tokenizer.json": _describe_tokenizer(words),
         "tokenizer_config.json": {
@@ -275,6 +283,7 @@ def _list_files(shape: Shape, config: Config) -> Mapping[str, str]:
             "model_max_length": shape.context,
             "clean_up_tokenization_spaces": False,
             "unk_token": "w0",
+            "chat_template": CHAT_TEMPLATE,
             **{word.strip("<>"): word for word in named.values()},
         },
         "generation_config.json": {**ends, "do_sample": False},

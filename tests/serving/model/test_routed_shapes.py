@@ -60,6 +60,27 @@ def test_write_shape__a_special_word_begins_no_other(tmp_path, name):
     assert {word for word in vocabulary if word.startswith(tuple(special))} == special
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_write_shape__a_grammar_can_have_it_write_json(tmp_path, name):
+    xgrammar = pytest.importorskip("xgrammar", reason="xgrammar comes with an engine")
+    folder = write_shape(tmp_path, name, Choice(layers=2))
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    words = sorted(vocabulary, key=vocabulary.__getitem__)
+
+    grammar = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(words)).compile_json_schema('{"type": "object"}')
+    matcher = xgrammar.GrammarMatcher(grammar)
+    assert all(matcher.accept_token(vocabulary[letter]) for letter in '{"Key":[-12.5,null]}')
+    assert not xgrammar.GrammarMatcher(grammar).accept_token(vocabulary["w7"])
+
+
+def test_write_shape__a_chat_is_its_messages_in_a_row(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers come with an engine")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(write_shape(tmp_path, "deepseek-fp8-shape"))
+    chat = [{"role": "system", "content": "w7 w8"}, {"role": "user", "content": "w9"}]
+
+    assert tokenizer.apply_chat_template(chat)["input_ids"] == [7, 8, 9]
+
+
 def test_write_shape__what_was_chosen_stands_in_the_config(tmp_path):
     folder = write_shape(tmp_path, "gpt-oss-20b-shape", Choice(format="bf16", layers=3, seed=7, imbalance=3.0))
 
