@@ -78,7 +78,8 @@ class Engine:
     long a part of a start took, in seconds, by the metric that it becomes. `batch` is one of the lines that tell of a running
     batch, with a group for each gauge; None where the log has none that are frequent enough for a window of a few seconds.
     `work` are the log's lines that tell of work besides serving, at least one, by the reading that they add to: one a line, or
-    as many as the expression's group says. `caches` are the folders in which a compiler leaves what it compiled.
+    as many as the expression's group says. `caches` are the folders in which a compiler leaves what it compiled; below that of
+    the variable `choices` it keeps what it chose by timing.
     `backend` is the beginning of the names that the load generator has for this engine. `overrides_option` changes the model's
     config on the command line. `memory` says what its options take of a card. `steering` are beginnings of the names of
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
@@ -103,6 +104,7 @@ class Engine:
     batch: str | None
     work: Mapping[str, str]
     caches: tuple[CacheFolder, ...]
+    choices: str = "TORCHINDUCTOR_CACHE_DIR"
     insides: Insides | None = None
     explain_refused: Callable[[Sequence[str], str], str | None] = lambda *_: None
     dialect: Dialect = "sglang"

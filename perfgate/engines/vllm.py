@@ -65,6 +65,8 @@ VLLM = Engine(
     batch=None,
     work=_WORK,
     caches=_CACHES,
+    # It gives torch.compile a folder of its own in there, named after the settings.
+    choices="VLLM_CACHE_ROOT",
 )
 
 # It binds each server to the same first cores, where two that live side by side would share one of them.

@@ -18,7 +18,6 @@ from perfgate.errors import ServerError
 from perfgate.serving.engine.launch import Launch
 from perfgate.storage.journal import write_atomically
 
-VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PATTERN = "*.best_config"
 # How long the winner took is no part of the choice.
 TIMES = ("time_taken_ms",)
@@ -35,7 +34,7 @@ class Adopted:
 
 def find_folder(launch: Launch) -> Path | None:
     """Where an arm's compiler keeps its choices, as the arm's own variables say; None where they say nothing."""
-    place = launch.env.get(VARIABLE)
+    place = launch.env.get(launch.engine.choices)
     return None if place is None else Path(place).resolve()
 
 
@@ -58,7 +57,7 @@ def adopt(base: Launch, candidate: Launch) -> Adopted | None:
     except OSError as error:
         raise ServerError(
             f"{error.filename}: the base's compile choices cannot be copied to the candidate's caches ({error.strerror}); "
-            f"check the folder that --caches or {VARIABLE} names"
+            f"check the folder that --caches or {base.engine.choices} names"
         ) from None
 
 

@@ -91,6 +91,16 @@ def test_has_to_choose__a_folder_with_a_choice_and_none_at_all(tmp_path):
     assert not has_to_choose(keep_in())
 
 
+def test_adopt__an_engine_that_keeps_choices_below_its_own_cache(tmp_path):
+    base, candidate = (make_launch("vllm", VLLM_CACHE_ROOT=str(tmp_path / arm)) for arm in ("base", "candidate"))
+    assert has_to_choose(base)
+    choose(tmp_path / "base" / "torch_compile_cache" / "torch_aot_compile" / "709b" / "inductor_cache", kernel={"XBLOCK": 256})
+
+    assert not has_to_choose(base)
+    assert adopt(base, candidate) == Adopted(kernels=1, missing=1, differing=0)
+    assert read(tmp_path / "candidate") == read(tmp_path / "base")
+
+
 def keep_in(folder=None):
     return make_launch() if folder is None else make_launch(TORCHINDUCTOR_CACHE_DIR=str(folder))
 
