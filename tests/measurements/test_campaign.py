@@ -453,6 +453,10 @@ def test_read_steps__of_what_the_recorder_wrote(tmp_path):
         ("vllm/vllm-rs", True),
         ("vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so", True),
         ("vllm/_C_stable_libtorch.abi3.so", False),
+        (".nixl_cu13.mesonpy.libs/plugins/libplugin_OBJ.so", True),
+        (".nixl_cu13.mesonpy.libs/plugins/libplugin_UCX.so", False),
+        ("nixl_cu13.libs/ucx/libuct_cuda.so.0.0.0", False),
+        ("sglang_router/sglang_router_rs.abi3.so", True),
     ],
 )
 def test_bundle__leaves_out_what_the_triton_path_never_loads(name, is_left_out):
@@ -475,6 +479,13 @@ def test_bundle__other_releases_pin_what_the_bundle_has_otherwise(release):
     for pin in bundle.RELEASES[release]:
         assert pin.partition("==")[0] in names
         assert pin not in lines
+
+
+@pytest.mark.parametrize("part", bundle.PARTS)
+def test_bundle__a_part_brings_what_the_bundle_lacks(part):
+    named = {line.partition("==")[0] for line in bundle.PINS.read_text().splitlines()}
+
+    assert all(pin.count("==") == 1 and pin.partition("==")[0] not in named for pin in bundle.PARTS[part])
 
 
 @pytest.mark.parametrize("engine", bundle.ENGINES)
@@ -532,12 +543,14 @@ def test_write_over__holds_what_differs_and_names_what_is_gone(archives):
     assert gone == ["sglang-0.5.16.dist-info/METADATA", "sglang-0.5.16.dist-info/RECORD", "sglang/old/only.py"]
 
 
-def test_write_over__hides_the_packages_that_an_engine_ships_itself(archives):
+def test_write_over__hides_packages_and_brings_files_of_no_wheel(archives):
     first, second = archives
     again = second.with_name("again.tar.xz")
-    bundle.write_over(again, [second.with_name("sglang-0.5.17-py3-none-any.whl")], first, hidden=["torchlet/*"])
+    wheels = [second.with_name("sglang-0.5.17-py3-none-any.whl")]
+    bundle.write_over(again, wheels, first, hidden=["torchlet/*"], stand_ins={"sglang/router.py": b"number = 7\n"})
 
     with tarfile.open(again) as tar:
+        assert tar.extractfile("sglang/router.py").read() == b"number = 7\n"
         gone = tar.extractfile(bundle.GONE).read().decode().split()
     assert gone[-2:] == ["sglang/old/only.py", "torchlet/__init__.py"]
 

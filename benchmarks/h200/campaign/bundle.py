@@ -3,6 +3,7 @@
     python -m benchmarks.h200.campaign.bundle sglang-0.5.16.tar.xz
     python -m benchmarks.h200.campaign.bundle sglang-0.5.17.tar.xz --release 0.5.17 --over sglang-0.5.16.tar.xz
     python -m benchmarks.h200.campaign.bundle vllm-0.26.0.tar.xz --release vllm-0.26.0 --over sglang-0.5.16.tar.xz
+    python -m benchmarks.h200.campaign.bundle prefill-decode.tar.xz --release prefill-decode --over sglang-0.5.16.tar.xz
 
 For Python 3.12 with torch 2.11 for CUDA 13 and Triton 3.6. `requirements.txt` beside this pins every wheel. Left out is what
 the Triton path of attention never loads: FlashAttention 3 and FlashMLA, machine code of other architectures, CUTLASS' headers,
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from zipfile import ZipFile
@@ -57,6 +58,12 @@ ENGINES = {
         "watchfiles==1.3.0",
     ),
 }
+# What the bundle's release needs besides for prefill and decode apart. Of NIXL the way by UCX is kept, for GPUs of one host.
+PARTS = {"prefill-decode": ("nixl==1.5.1", "nixl-cu13==1.5.1", "sglang-router==0.3.2")}
+# SGLang's mini balancer is Python; the Rust router beside it is left out: it is imported for names of parsers alone.
+STAND_INS = {
+    "prefill-decode": {"sglang_router/sglang_router_rs.py": b"def get_available_tool_call_parsers():\n    return []\n"}
+}
 # Packages of the bundle that an engine would take for the ones that it ships itself.
 HIDDEN = {"vllm-0.26.0": ("triton_kernels/*",)}
 GONE = ".gone"
@@ -66,6 +73,25 @@ PLATFORMS = tuple(
 )
 LEFT_OUT = (
     "*.a",
+    ".nixl_cu13.mesonpy.libs/plugins/lib[!p]*",
+    ".nixl_cu13.mesonpy.libs/plugins/libplugin_[!U]*",
+    "nixl_cu13.libs/libaio*",
+    "nixl_cu13.libs/libaws*",
+    "nixl_cu13.libs/libazure*",
+    "nixl_cu13.libs/libcurl*",
+    "nixl_cu13.libs/libgusli*",
+    "nixl_cu13.libs/libnuma*",
+    "nixl_cu13.libs/libs2n*",
+    "nixl_cu13.libs/liburing*",
+    "nixl_cu13.libs/libxml2*",
+    "nixl_cu13.libs/libzstd*",
+    "nixl_cu13.libs/nixl/*",
+    "nixl_cu13.libs/ucx/*.la",
+    "nixl_cu13.libs/ucx/libuct_ib*",
+    "nixl_cu13.libs/ucx/libucx_perftest*",
+    "nixl_cu13.scripts/*",
+    "nixl_cu13-*.data/*",
+    "nixl_ep*",
     "sgl_kernel/flash_ops*",
     "sgl_kernel/flashmla_ops*",
     "sgl_kernel/infllm_ops*",
@@ -75,6 +101,7 @@ LEFT_OUT = (
     "sglang/srt/grpc/_core*",
     "sglang/srt/multimodal/_core*",
     "sglang/srt/server/_core*",
+    "sglang_router/sglang_router_rs*",
     "torch_memory_saver_hook_mode_*cu12*",
     "vllm/_flashmla*",
     "vllm/_qutlass*",
@@ -88,8 +115,8 @@ LEFT_OUT = (
 )
 # Machine code for a GPU lies in these; their other libraries hold none.
 FAT = ("sgl_kernel/*.so", "vllm/*.so")
-# Shipped with the symbols of its debugger: 53 MB of which 2 are code.
-UNSTRIPPED = ("xgrammar/*.so",)
+# Shipped with the symbols of a debugger: of xgrammar's 53 MB 2 are code.
+UNSTRIPPED = ("xgrammar/*.so", ".nixl_cu13.mesonpy.libs/*.so*", "nixl_cu13/*.so", "nixl_cu13.libs/*.so*")
 # Of a match finder's memory only the archive's writer and reader know; larger than the archive's content gains nothing.
 FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 256 * 2**20},)
 
@@ -139,13 +166,20 @@ def write(archive: Path, wheels: Sequence[Path]) -> None:
             add(tar, name, content)
 
 
-def write_over(archive: Path, wheels: Sequence[Path], bundle: Path, hidden: Sequence[str] = ()) -> None:
+def write_over(
+    archive: Path,
+    wheels: Sequence[Path],
+    bundle: Path,
+    *,
+    hidden: Sequence[str] = (),
+    stand_ins: Mapping[str, bytes] | None = None,
+) -> None:
     """Put what makes another release of the bundle into one tar.xz: first the names of what is gone, then what differs.
 
-    The bundle's files whose names match a pattern of `hidden` are gone as well.
+    The bundle's files whose names match a pattern of `hidden` are gone as well; `stand_ins` are files of no wheel.
     """
     digests, own = read_bundle(bundle, {wheel.name.partition("-")[0] for wheel in wheels})
-    kept = dict(read_kept(wheels))
+    kept = {**dict(read_kept(wheels)), **(stand_ins or {})}
     gone = sorted(own - kept.keys() | {name for name in digests if is_any(name, hidden)})
     with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         add(tar, GONE, "".join(f"{name}\n" for name in gone).encode())
@@ -173,18 +207,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching them")
-    parser.add_argument("--release", choices=RELEASES | ENGINES, help="another release than the bundle's; needs --over")
+    over = RELEASES | ENGINES | PARTS
+    parser.add_argument("--release", choices=over, help="another release than the bundle's; needs --over")
     parser.add_argument("--over", type=Path, metavar="BUNDLE", help="the bundle that --release is laid over")
     options = parser.parse_args()
     if (options.release is None) != (options.over is None):
         parser.error("--release and --over belong together")
-    wanted = ("--requirement", str(PINS)) if options.release is None else (RELEASES | ENGINES)[options.release]
+    wanted = ("--requirement", str(PINS)) if options.release is None else over[options.release]
     with tempfile.TemporaryDirectory() as folder:
         wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else download(Path(folder), *wanted)
         if options.over is None:
             write(options.archive, wheels)
         else:
-            write_over(options.archive, wheels, options.over, HIDDEN.get(options.release, ()))
+            hidden, stand_ins = HIDDEN.get(options.release, ()), STAND_INS.get(options.release)
+            write_over(options.archive, wheels, options.over, hidden=hidden, stand_ins=stand_ins)
     print(f"{options.archive}: {options.archive.stat().st_size / 2**20:.1f} MiB from {len(wheels)} wheels")
 
 
