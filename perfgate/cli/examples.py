@@ -105,7 +105,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate power --baseline perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-mxfp4-mixed-c16.json --effect 0.03",
         "perfgate power --design --from perfgate-demo/pass --effect 0.03",
     ),
-    "profile": ("perfgate profile benchmarks/h200/serving/results/closed-fused-sum-profiled",),
+    "profile": ("perfgate profile benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled",),
     "report": (
         "perfgate report perfgate-demo/regression --html page.html",
         "perfgate report perfgate-demo/regression --output comment.md",

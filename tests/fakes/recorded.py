@@ -30,9 +30,7 @@ VOID = ROUTED / "dummy-closed-c16"
 """Plain dummy weights, which send every token to the same experts: INVALID."""
 
 OTHERS = ROOT / "benchmarks/h200/serving/results"
-"""Sessions of plain dummy weights, for what none of a model that routes shows: the fused sum, and work beside a session."""
-PROFILED = OTHERS / "closed-fused-sum-profiled"
-"""The candidate ran SGLang's fused sum, and both arms were profiled: PASS."""
+"""Sessions of plain dummy weights, for what none of a model that routes shows: work beside a session."""
 SPINNING = ROOT / "benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled"
 """The candidate was slowed on purpose, and both arms were profiled: REGRESSION."""
 
@@ -45,6 +43,11 @@ def bring_back(folder):
         pytest.skip(str(error))
 
 
+def bring_fused():
+    """The candidate ran SGLang's fused sum, two blocks, no stored noise, and both arms were profiled: INCONCLUSIVE."""
+    return bring_back(ROUTED) / "bf16-closed-c16-fused-sum-3"
+
+
 def bring_unfused():
-    """The kernels of PROFILED without the fused sum, the candidate slowed on purpose, both arms profiled: REGRESSION."""
+    """Plain dummy weights, the same kernels without the fused sum, a slowed candidate, both profiled: REGRESSION."""
     return bring_back(OTHERS) / "closed-gpu-10-long"

@@ -10,7 +10,7 @@ from perfgate.evidence import KernelTime, KernelTrace, LaunchShape
 from perfgate.readers.traces import read_trace, read_traces, sum_layers
 from perfgate.results.profiling.attribution import attribute
 from perfgate.results.profiling.profiles import read_attribution
-from tests.fakes.recorded import PROFILED, SPINNING
+from tests.fakes.recorded import SPINNING, bring_fused
 
 STEP = (
     *("embedding", "RMSNormKernel", "nvjet_qkv", "fused_rope_kernel", "store_kvcache", "_fwd_grouped_kernel_stage1", "nvjet_o"),
@@ -263,7 +263,7 @@ def test_read_attribution__a_spin_in_each_moe_layer_is_found_there():
 
 
 def test_read_attribution__the_fused_sum_differs_in_the_moe_layers_first():
-    found = read_attribution(PROFILED)
+    found = read_attribution(bring_fused())
 
     assert [one.layer for one in found.layers][:2] == ["MoE", "attention"]
     assert found.layers[0].difference_us > 8 * abs(found.layers[1].difference_us)

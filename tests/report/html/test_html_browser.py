@@ -16,7 +16,7 @@ from perfgate.cli import main
 from perfgate.history.store import Store
 from tests.fakes import folders
 from tests.fakes.history import draw_levels, make_entry
-from tests.fakes.recorded import AGAIN, EQUAL, PROFILED, ROUTED, SLOWER, UNDECIDED
+from tests.fakes.recorded import AGAIN, EQUAL, ROUTED, SLOWER, SPINNING, UNDECIDED
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
 
@@ -58,7 +58,7 @@ MEASURED = {
     "passed": EQUAL,
     "undecided": UNDECIDED,
     "again": AGAIN,
-    "recorded": PROFILED,
+    "recorded": SPINNING,
 }
 PAGES = (*MAKERS, *MEASURED, "history")
 

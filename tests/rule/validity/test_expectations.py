@@ -13,7 +13,7 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.proof import SUM_OPTION, find_expect
 from perfgate.verdict.validity.expectations import check_expectations
-from tests.fakes.recorded import PROFILED, bring_unfused
+from tests.fakes.recorded import bring_fused, bring_unfused
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,7 +37,7 @@ def check(folder, expect):
 
 
 def test_check_expectations__recorded_fused_sum_is_seen():
-    assert check(PROFILED, expect_fused_sum()) == []
+    assert check(bring_fused(), expect_fused_sum()) == []
 
 
 def test_check_expectations__recorded_session_without_the_fused_sum_is_refused():
@@ -57,16 +57,17 @@ def test_check_expectations__kernel_that_both_arms_run_proves_no_difference():
 
 def test_check_expectations__base_without_the_kernel_has_nothing_to_lose():
     """A model whose tokens visit two experts adds them up without a reduce kernel, whatever is asked for."""
-    [problem] = check(PROFILED, Expect(removed=("no_such_sum",)))
+    [problem] = check(bring_fused(), Expect(removed=("no_such_sum",)))
 
     assert problem.startswith("block 1, base, start 1: no kernel matches 'no_such_sum', which the candidate was to do without")
 
 
 @pytest.mark.parametrize("arm", list(Arm))
 def test_check_expectations__difference_needs_both_profiles(tmp_path, arm):
-    lines = (PROFILED / PROFILES_FILE).read_text().splitlines()
+    fused = bring_fused()
+    lines = (fused / PROFILES_FILE).read_text().splitlines()
     (tmp_path / PROFILES_FILE).write_text("\n".join(line for line in lines if f'"arm":"{arm.value}"' not in line) + "\n")
-    (tmp_path / "profiles").symlink_to(PROFILED / "profiles")
+    (tmp_path / "profiles").symlink_to(fused / "profiles")
 
     [problem] = check(tmp_path, expect_fused_sum())
 

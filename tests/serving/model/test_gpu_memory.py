@@ -24,7 +24,7 @@ from perfgate.serving.model.gpu_memory import (
     read_sizes,
     require_memory,
 )
-from tests.fakes.recorded import PROFILED, ROOT, VOID, bring_unfused
+from tests.fakes.recorded import ROOT, VOID, bring_fused, bring_unfused
 from tests.fakes.requests import KeptProgress, build_request, use_fake_engine
 
 QWEN3 = {
@@ -121,7 +121,7 @@ def test_require_memory__what_this_repository_runs_fits_its_machines():
         require_memory(scenario, find_config(scenario), build_arms(scenario, card))
 
 
-@pytest.mark.parametrize("bring", [lambda: VOID, lambda: PROFILED, bring_unfused], ids=["void", "profiled", "unfused"])
+@pytest.mark.parametrize("bring", [lambda: VOID, bring_fused, bring_unfused], ids=["void", "fused", "unfused"])
 def test_explain_misfit__agrees_with_what_was_measured(bring):
     """The computed sum is no less than what two servers held at most, and no more than 5 % above."""
     session = bring()
