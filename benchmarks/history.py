@@ -19,7 +19,7 @@ from perfgate.errors import InputError, PerfgateError
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "history"
 HOMES = {
-    "benchmarks/engines/ledger/sessions": "485df5970acd0585c7ad4e9f80e1622106b1177b",
+    "benchmarks/engines/ledger/sessions": "c33a97e6598b0f1198fdc8a7835cecbc52458ad3",
     "benchmarks/h100/serving": "348622a4925af506d29721ac737ce731adf27b67",
     "benchmarks/h200/serving/results": "348622a4925af506d29721ac737ce731adf27b67",
     "benchmarks/h200/serving/routed": "4e6764faf083cbdb84000d033491c5037dd0b0e5",

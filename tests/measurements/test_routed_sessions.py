@@ -201,9 +201,9 @@ def test_write_sweep__page_and_picture_are_what_the_script_makes(tmp_path, name)
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
-    # One-sided, none in thirty: 1 - 0.05 ** (1 / 30) = 0.095.
-    assert told.startswith("Sessions of equal arms with a judged block: 30, independent verdicts: 30, false alarms: 0;")
-    assert "at most 10 %" in told
+    # One-sided, none in 31: 1 - 0.05 ** (1 / 31) = 0.092.
+    assert told.startswith("Sessions of equal arms with a judged block: 31, independent verdicts: 31, false alarms: 0;")
+    assert "at most 9 %" in told
 
 
 @pytest.mark.parametrize(
