@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from benchmarks.h200.campaign import bundle, campaign, keep, recorder, releases
+from benchmarks.h200.campaign import bundle, campaign, keep, recorder, releases, symbols
 from benchmarks.h200.campaign.campaign import (
     Campaign,
     Place,
@@ -553,6 +554,31 @@ def test_write_over__hides_packages_and_brings_files_of_no_wheel(archives):
         assert tar.extractfile("sglang/router.py").read() == b"number = 7\n"
         gone = tar.extractfile(bundle.GONE).read().decode().split()
     assert gone[-2:] == ["sglang/old/only.py", "torchlet/__init__.py"]
+
+
+def write_library(folder, wheel, name, code):
+    """A wheel with one library, compiled from `code`."""
+    (folder / "code.c").write_text(code)
+    library = folder / "library.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(folder / "code.c")], check=True)  # noqa: S607
+    with ZipFile(folder / wheel, "w") as archive:
+        archive.write(library, name)
+    return folder / wheel
+
+
+@pytest.mark.skipif(not (shutil.which("cc") and shutil.which("nm")), reason="no C compiler, or no nm")
+def test_symbols__names_what_a_torch_lacks(tmp_path, capsys):
+    torch = write_library(tmp_path, "torch-2.whl", "torch/lib/libtorch.so", "int aoti_torch_old(void) { return 7; }")
+    code = "int aoti_torch_old(), aoti_torch_new(), other(); int f() { return aoti_torch_old() + aoti_torch_new() + other(); }"
+    wheel = write_library(tmp_path, "sglang_kernel-9-cp310-abi3.whl", "sgl_kernel/sm90/common_ops.abi3.so", code)
+
+    symbols.main(torch, [wheel])
+
+    assert capsys.readouterr().out.split("\n") == [
+        "sglang_kernel-9 sgl_kernel/sm90/common_ops.abi3.so: 1 of 2 missing",
+        "  aoti_torch_new",
+        "",
+    ]
 
 
 ASK = """
