@@ -13,7 +13,7 @@ from typing import Literal
 
 from perfgate.core import Arm
 from perfgate.engines.table import ENGINES
-from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
+from perfgate.errors import EngineError, InterruptedRunError, ModelError, PerfgateError, TelemetryError
 from perfgate.machine.fingerprint import read_build, read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
@@ -265,7 +265,12 @@ def describe_arm(spec: ArmSpec) -> str:
 
 @contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a closed terminal into InterruptedRunError, once: what cleans up after it is left alone."""
+    """Turn Ctrl-C, SIGTERM and a closed terminal into InterruptedRunError, once: what cleans up after it is left alone.
+
+    Compiled code may lose what a handler raises and fail of it in another way: pydantic did, and called a sound folder damaged.
+    So what ends the block after a signal ends it as interrupted.
+    """
+    told: list[InterruptedRunError] = []
     names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -273,11 +278,16 @@ def raise_on_signals() -> Iterator[None]:
             signal.signal(name, signal.SIG_IGN)
         cause = signal.Signals(number).name
         said = f"stopped by {cause}; what was measured stays, and the same command with --resume goes on"
-        INTERRUPTION.interrupt(InterruptedRunError(said))
+        told.append(InterruptedRunError(said))
+        INTERRUPTION.interrupt(told[0])
 
     before = {name: signal.signal(name, stop) for name in names}
     try:
         yield
+    except PerfgateError as error:
+        if told and error is not told[0]:
+            raise told[0] from error
+        raise
     finally:
         for name, handler in before.items():
             signal.signal(name, handler)
