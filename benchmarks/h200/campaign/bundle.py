@@ -179,7 +179,7 @@ def write_over(
     The bundle's files whose names match a pattern of `hidden` are gone as well; `stand_ins` are files of no wheel.
     """
     digests, own = read_bundle(bundle, {wheel.name.partition("-")[0] for wheel in wheels})
-    kept = {**dict(read_kept(wheels)), **(stand_ins or {})}
+    kept = dict(read_kept(wheels)) | dict(stand_ins or {})
     gone = sorted(own - kept.keys() | {name for name in digests if is_any(name, hidden)})
     with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         add(tar, GONE, "".join(f"{name}\n" for name in gone).encode())

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatch
 from pathlib import Path
 from zipfile import ZipFile
+
+from benchmarks.h200.campaign.bundle import is_any
 
 TORCH = "torch/lib/*.so*"
 # What a server on a Hopper GPU loads at its start.
@@ -22,13 +23,13 @@ OWN = ("3c10", "2at", "5torch", "aoti_torch")
 """What the names of torch's own functions hold: a namespace and its length, or the beginning of its stable interface."""
 
 
-def list_symbols(wheel: Path, patterns: Sequence[str], *which: str) -> Iterator[tuple[str, set[str]]]:
+def list_symbols(wheel: Path, patterns: Sequence[str], which: str) -> Iterator[tuple[str, set[str]]]:
     """Each library of a wheel whose name matches a pattern, with the dynamic symbols that `nm` lists for `which`."""
     with ZipFile(wheel) as files, tempfile.TemporaryDirectory() as folder:
         for name in sorted(files.namelist()):
-            if any(fnmatch(name, pattern) for pattern in patterns):
+            if is_any(name, patterns):
                 path = files.extract(name, folder)
-                told = subprocess.run(["nm", "-D", *which, path], capture_output=True, text=True, check=True)  # noqa: S607
+                told = subprocess.run(["nm", "-D", which, path], capture_output=True, text=True, check=True)  # noqa: S607
                 yield name, {line.split()[-1].partition("@")[0] for line in told.stdout.splitlines() if line.strip()}
 
 
