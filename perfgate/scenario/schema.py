@@ -88,7 +88,8 @@ class Warmup:
 
     The first window of a start is always discarded; then two successive windows must agree within `steady_ratio` on throughput
     and mean ITL, the second without a kernel that was compiled in it. At most `max_discards` are discarded that only served;
-    those in which the server did other work come beside them, up to as many again.
+    those in which the server did other work come beside them, up to as many again. Of the windows that follow, as many may be
+    measured again for other work.
     """
 
     max_discards: Positive = 4

@@ -171,11 +171,11 @@ class StartDriver:
     def measure_again(self, start: Start, client: Client) -> None:
         """Measure once more what stalled or held other work; all of it is kept and reported.
 
-        Raise ServerError where a start does other work again and again.
+        Raise ServerError where a start does other work in more windows than its warm-up may discard.
         """
         reruns, rules = 0, self.find_rules(start)
         while (flaw := start.find_flaw(rules)) is not None:
-            if flaw.work and reruns > start.scenario.blocks.windows:
+            if flaw.work and reruns >= start.scenario.warmup.max_discards:
                 raise ServerError(
                     f"{start.name} server {flaw.work} in window {flaw.window.index}, after {reruns} windows were "
                     f"measured again already; {rules.advise(flaw.window.telemetry)}"

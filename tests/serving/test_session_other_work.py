@@ -78,14 +78,15 @@ def session_rules(folder):
 
 
 @pytest.mark.parametrize(
-    ("windows", "words"),
+    ("windows", "most", "words"),
     [
-        ("all", "candidate server never only served: the last of 8 warm-up windows compiled 1 kernel (window by window: "),
-        ("4,5,6,7,8,9", "candidate server compiled 1 kernel in window 8, after 4 windows were measured again already; "),
+        ("all", 4, "candidate server never only served: the last of 8 warm-up windows compiled 1 kernel (window by window: "),
+        ("4,5,6,7,8,9", 4, "candidate server compiled 1 kernel in window 8, after 4 windows were measured again already; "),
+        ("4,5,6,7,8,9,10", 5, "candidate server compiled 1 kernel in window 9, after 5 windows were measured again already; "),
     ],
 )
-def test_run_gate__a_server_that_compiles_on_and_on(tmp_path, windows, words):
-    text = build_text(**{"calibrate_first = true": "calibrate_first = false"})
+def test_run_gate__a_server_that_compiles_on_and_on(tmp_path, windows, most, words):
+    text = build_text(**{"calibrate_first = true": "calibrate_first = false", "max_discards = 4": f"max_discards = {most}"})
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: compiling(tmp_path, windows)}
     verdict = run_gate(
         GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out"), KeptProgress()
