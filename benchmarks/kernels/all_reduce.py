@@ -1,6 +1,6 @@
 """A MoE layer cut over two GPUs, with the all-reduce behind it: ours and SGLang's, before the sums that SGLang may choose from.
 
-python benchmarks/kernels/all_reduce.py --plans benchmarks/h200/kernels/gpt-oss-20b.json --tokens 1 16 64 256 --out OUT.json
+    python -m benchmarks.kernels.all_reduce --plans benchmarks/h200/kernels/gpt-oss-20b.json --tokens 1 16 64 256 --out FOLDER
 
 Each rank has half of every expert's width, and the tiles that a search found for the whole layer. A graph runs eight layers,
 each with its sum: `nothing`, NCCL's, SGLang's own, SGLang's own with its kernel for residual and RMS norm behind it, or
@@ -66,14 +66,16 @@ class Rank:
 
 @contextmanager
 def join(number: int, port: int) -> Iterator[Rank]:
-    """Meet the other ranks, as SGLang's servers of two GPUs do."""
+    """Meet the other ranks, as servers of SGLang do; its check of memory of peers asks its group of the world."""
     from sglang.srt.distributed.device_communicators.custom_all_reduce import dispatch_custom_allreduce
+    from sglang.srt.distributed.parallel_state import get_world_group, init_distributed_environment
 
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(number), "WORLD_SIZE": str(RANKS)}
     device = torch.device("cuda", number)
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
-    group = dist.new_group(backend="gloo")
+    init_distributed_environment(
+        world_size=RANKS, rank=number, local_rank=number, distributed_init_method=f"tcp://127.0.0.1:{port}", backend="nccl"
+    )
+    group = get_world_group().cpu_group
     communicator = dispatch_custom_allreduce(group=group, device=device)(group=group, device=device)
     try:
         yield Rank(number=number, group=group, communicator=communicator)
@@ -240,7 +242,7 @@ def work(number: int, options: argparse.Namespace) -> None:
                     kept["cells"].append(found)
                     show(found)
                     print(f"   after {time.perf_counter() - begun:.0f} s", flush=True)
-                    options.out.write_text(json.dumps(kept), encoding="utf-8")
+                    (options.out / "all-reduce.json").write_text(json.dumps(kept), encoding="utf-8")
 
 
 def main() -> int:
@@ -248,13 +250,18 @@ def main() -> int:
     parser.add_argument("--shape", choices=SHAPES, default="gpt-oss-20b")
     parser.add_argument("--plans", type=Path, required=True, help="a JSON file of layer.py, whose best tiles are taken")
     parser.add_argument("--tokens", type=int, nargs="+", required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--caches", type=Path, help="a folder for what is compiled")
     parser.add_argument("--port", type=int, default=29555)
     parser.add_argument("--flashinfer", action="store_true", help="time every cell once more, with FlashInfer's sum among them")
     options = parser.parse_args()
     if torch.cuda.device_count() < RANKS:
         print(f"all_reduce.py: {torch.cuda.device_count()} CUDA devices here, {RANKS} are asked for", file=sys.stderr)
         return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.caches:
+        places = {"TRITON_CACHE_DIR": "triton", "FLASHINFER_WORKSPACE_BASE": "flashinfer"}
+        os.environ |= {name: str(options.caches.resolve() / place) for name, place in places.items()}
     torch.multiprocessing.spawn(work, args=(options,), nprocs=RANKS)
     return 0
 
