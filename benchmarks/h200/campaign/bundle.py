@@ -24,6 +24,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from zipfile import ZipFile
@@ -31,41 +32,55 @@ from zipfile import ZipFile
 from benchmarks.vllm.bundle import add, prune
 
 PINS = Path(__file__).with_name("requirements.txt")
-# What other releases pin otherwise, by their wheels' Requires-Dist; all else that a server imports here is asked for alike.
-RELEASES = {
-    "0.5.15.post1": ("sglang==0.5.15.post1", "sglang-kernel==0.4.4", "flashinfer-python==0.6.12"),
-    "0.5.17": ("sglang==0.5.17", "flashinfer-python==0.6.15.post1"),
-}
-# The last vLLM whose wheel pins torch 2.11, and what its server imports that the bundle lacks or has too old.
-ENGINES = {
-    "vllm-0.26.0": (
-        "vllm==0.26.0",
-        "annotated-doc==0.0.4",
-        "blake3==1.0.11",
-        "cachetools==8.0.1",
-        "cbor2==6.2.1",
-        "cloudpickle==3.1.2",
-        "fastapi==0.136.0",
-        "jmespath==1.0.1",
-        "llguidance==1.7.6",
-        "model-hosting-container-standards==0.1.16",
-        "openai==2.25.0",
-        "prometheus-client==0.26.0",
-        "prometheus-fastapi-instrumentator==8.1.0",
-        "py-cpuinfo==9.0.0",
-        "sentencepiece==0.2.1",
-        "starlette==1.0.1",
-        "watchfiles==1.3.0",
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """What is laid over the bundle: the wheels that it lacks or has otherwise.
+
+    The bundle's files whose names match a pattern of `hidden` are gone; `stand_ins` are files of no wheel.
+    """
+
+    wheels: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    stand_ins: Mapping[str, bytes] = field(default_factory=dict)
+
+
+OVERLAYS = {
+    # Releases, with what they pin otherwise by their Requires-Dist; all else that a server imports here is asked for alike.
+    "0.5.15.post1": Overlay(wheels=("sglang==0.5.15.post1", "sglang-kernel==0.4.4", "flashinfer-python==0.6.12")),
+    "0.5.17": Overlay(wheels=("sglang==0.5.17", "flashinfer-python==0.6.15.post1")),
+    # The last vLLM whose wheel pins torch 2.11, and what its server imports that the bundle lacks or has too old. It ships a
+    # `triton_kernels` of its own, and would take the bundle's.
+    "vllm-0.26.0": Overlay(
+        wheels=(
+            "vllm==0.26.0",
+            "annotated-doc==0.0.4",
+            "blake3==1.0.11",
+            "cachetools==8.0.1",
+            "cbor2==6.2.1",
+            "cloudpickle==3.1.2",
+            "fastapi==0.136.0",
+            "jmespath==1.0.1",
+            "llguidance==1.7.6",
+            "model-hosting-container-standards==0.1.16",
+            "openai==2.25.0",
+            "prometheus-client==0.26.0",
+            "prometheus-fastapi-instrumentator==8.1.0",
+            "py-cpuinfo==9.0.0",
+            "sentencepiece==0.2.1",
+            "starlette==1.0.1",
+            "watchfiles==1.3.0",
+        ),
+        hidden=("triton_kernels/*",),
+    ),
+    # What the bundle's release needs besides for prefill and decode apart: of NIXL the way by UCX, for GPUs of one host, and
+    # SGLang's mini balancer, which is Python. The Rust router beside it is imported for names of parsers alone.
+    "prefill-decode": Overlay(
+        wheels=("nixl==1.5.1", "nixl-cu13==1.5.1", "sglang-router==0.3.2"),
+        stand_ins={"sglang_router/sglang_router_rs.py": b"def get_available_tool_call_parsers():\n    return []\n"},
     ),
 }
-# What the bundle's release needs besides for prefill and decode apart. Of NIXL the way by UCX is kept, for GPUs of one host.
-PARTS = {"prefill-decode": ("nixl==1.5.1", "nixl-cu13==1.5.1", "sglang-router==0.3.2")}
-# SGLang's mini balancer is Python; the Rust router beside it is left out: it is imported for names of parsers alone.
-STAND_INS = {
-    "prefill-decode": {"sglang_router/sglang_router_rs.py": b"def get_available_tool_call_parsers():\n    return []\n"}
-}
-# Packages of the bundle that an engine would take for the ones that it ships itself.
-HIDDEN = {"vllm-0.26.0": ("triton_kernels/*",)}
 GONE = ".gone"
 """The file of another release's archive that names what of the bundle that release lacks, a line each."""
 PLATFORMS = tuple(
@@ -166,21 +181,11 @@ def write(archive: Path, wheels: Sequence[Path]) -> None:
             add(tar, name, content)
 
 
-def write_over(
-    archive: Path,
-    wheels: Sequence[Path],
-    bundle: Path,
-    *,
-    hidden: Sequence[str] = (),
-    stand_ins: Mapping[str, bytes] | None = None,
-) -> None:
-    """Put what makes another release of the bundle into one tar.xz: first the names of what is gone, then what differs.
-
-    The bundle's files whose names match a pattern of `hidden` are gone as well; `stand_ins` are files of no wheel.
-    """
+def write_over(archive: Path, wheels: Sequence[Path], bundle: Path, overlay: Overlay) -> None:
+    """Put what makes something else of the bundle into one tar.xz: first the names of what is gone, then what differs."""
     digests, own = read_bundle(bundle, {wheel.name.partition("-")[0] for wheel in wheels})
-    kept = dict(read_kept(wheels)) | dict(stand_ins or {})
-    gone = sorted(own - kept.keys() | {name for name in digests if is_any(name, hidden)})
+    kept = dict(read_kept(wheels)) | dict(overlay.stand_ins)
+    gone = sorted(own - kept.keys() | {name for name in digests if is_any(name, overlay.hidden)})
     with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         add(tar, GONE, "".join(f"{name}\n" for name in gone).encode())
         for name, content in kept.items():
@@ -207,20 +212,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching them")
-    over = RELEASES | ENGINES | PARTS
-    parser.add_argument("--release", choices=over, help="another release than the bundle's; needs --over")
+    parser.add_argument("--release", choices=OVERLAYS, help="another release than the bundle's; needs --over")
     parser.add_argument("--over", type=Path, metavar="BUNDLE", help="the bundle that --release is laid over")
     options = parser.parse_args()
     if (options.release is None) != (options.over is None):
         parser.error("--release and --over belong together")
-    wanted = ("--requirement", str(PINS)) if options.release is None else over[options.release]
+    wanted = ("--requirement", str(PINS)) if options.release is None else OVERLAYS[options.release].wheels
     with tempfile.TemporaryDirectory() as folder:
         wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else download(Path(folder), *wanted)
         if options.over is None:
             write(options.archive, wheels)
         else:
-            hidden, stand_ins = HIDDEN.get(options.release, ()), STAND_INS.get(options.release)
-            write_over(options.archive, wheels, options.over, hidden=hidden, stand_ins=stand_ins)
+            write_over(options.archive, wheels, options.over, OVERLAYS[options.release])
     print(f"{options.archive}: {options.archive.stat().st_size / 2**20:.1f} MiB from {len(wheels)} wheels")
 
 
