@@ -14,7 +14,7 @@ REASONS = {
     Unknown.NOT_MEASURED: "it was not measured",
     Unknown.ENGINE: "this engine cannot report it",
     Unknown.NO_RECORDER: "perfgate's plug-in did not run in the server; install perfgate in the server's Python",
-    Unknown.NOT_SEEN: "its prefill replays CUDA graphs; start it with --disable-prefill-cuda-graph",
+    Unknown.NOT_SEEN: "no pass ran where it is seen; start SGLang with --disable-prefill-cuda-graph, vLLM with --enforce-eager",
     Unknown.INCOMPLETE: "the recorded passes are not those of the prompts that were sent",
     Unknown.PLACED: "its experts are placed by load, so that the recorded ids are places",
     Unknown.REFUSED: "the server refused the prompts that show its routing",

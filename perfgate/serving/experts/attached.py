@@ -12,7 +12,7 @@ import orjson
 from perfgate.errors import InputError, ServerError
 from perfgate.results.expert_use import RawTrace
 from perfgate.serving.engine.conversation import open_http
-from perfgate.serving.experts.expert_probe import record
+from perfgate.serving.experts.expert_probe import Generate, record
 from perfgate.serving.experts.expert_recorder import HOOKED
 from perfgate.serving.model.model_guard import read_vocabulary
 from perfgate.stats.expert_use import Unknown
@@ -73,4 +73,4 @@ def ask_routing(url: str, recorded: Path, model: Path | None) -> RawTrace | Unkn
         raise InputError(f"{folder}: the server's model is no folder of this machine; give one with its config.json as DIR")
     if not (recorded / HOOKED).exists():
         return Unknown.NO_RECORDER
-    return record(server, recorded, read_vocabulary(folder), TOKENS_A_STEP)
+    return record(server, recorded, read_vocabulary(folder), TOKENS_A_STEP, Generate())

@@ -16,8 +16,9 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -53,23 +54,74 @@ def probe(server: Server, folder: Path, max_concurrency: int) -> RawTrace | Unkn
 
     Raise ServerError when the server dies; one that refuses the prompts is unknown.
     """
-    if server.launch.engine.dialect != "sglang":
-        return Unknown.ENGINE
     if not (folder / HOOKED).exists():
         return Unknown.NO_RECORDER
+    ask = Completions(model=str(server.launch.model)) if server.launch.engine.dialect == "openai" else Generate()
     try:
-        return record(server, folder, read_vocabulary(server.launch.model), max_concurrency)
+        return record(server, folder, read_vocabulary(server.launch.model), max_concurrency, ask)
     except ServerError:
         server.raise_if_dead(2.0)
         return Unknown.REFUSED
 
 
-def record(server: Asked, folder: Path, vocabulary: int, max_concurrency: int) -> RawTrace | Unknown:
+class Dialect(Protocol):
+    """How token ids are sent to an engine and got back."""
+
+    @property
+    def path(self) -> str:
+        """Where requests are sent."""
+        ...
+
+    def write(self, prompts: Texts, tokens: int) -> dict[str, Any]:
+        """The request for so many greedy tokens behind each prompt."""
+        ...
+
+    def read(self, reply: Any) -> Texts:
+        """The answers' ids. Raise KeyError, TypeError or ValueError where there are none."""
+        ...
+
+
+class Generate:
+    """SGLang's own."""
+
+    path = "/generate"
+
+    def write(self, prompts: Texts, tokens: int) -> dict[str, Any]:
+        """The request of all prompts at once; that of a text whose choices are wanted is of one prompt and one token."""
+        sampling = {"temperature": 0.0, "max_new_tokens": tokens, "ignore_eos": True}
+        if tokens > 1:
+            return {"input_ids": prompts, "sampling_params": sampling}
+        # Prefill that would replay a graph runs in Python where every token's log-prob is asked for (tc_piecewise graphs).
+        return {"input_ids": prompts[0], "sampling_params": sampling, "return_logprob": True, "logprob_start_len": 0}
+
+    def read(self, reply: Any) -> Texts:
+        """One reply a prompt."""
+        return [one["output_ids"] for one in reply]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completions:
+    """OpenAI's, with vLLM's ids beside the text."""
+
+    model: str
+    path: str = "/v1/completions"
+
+    def write(self, prompts: Texts, tokens: int) -> dict[str, Any]:
+        """The request of all prompts at once."""
+        asked = {"temperature": 0.0, "max_tokens": tokens, "ignore_eos": True, "return_token_ids": True}
+        return {"model": self.model, "prompt": prompts, **asked}
+
+    def read(self, reply: Any) -> Texts:
+        """One choice a prompt, which names its prompt by `index`."""
+        return [one["token_ids"] for one in sorted(reply["choices"], key=itemgetter("index"))]
+
+
+def record(server: Asked, folder: Path, vocabulary: int, max_concurrency: int, ask: Dialect) -> RawTrace | Unknown:
     """Record what a server chooses for random prompts. Raise ServerError where it gives no answer."""
     tokens_a_step = min(max_concurrency, MAX_TEXTS)
     prompts = draw_prompts(max(tokens_a_step, MIN_TEXTS), vocabulary)
     server.flush_cache()
-    texts = [prompt + answer for prompt, answer in zip(prompts, _answer(server, prompts), strict=True)]
+    texts = [prompt + answer for prompt, answer in zip(prompts, _answer(server, prompts, ask), strict=True)]
     suffixes = draw_prompts(REPEATED, vocabulary, SUFFIX_LEN, SEED + 1)
     longer = [text + suffix for text, suffix in zip(texts, suffixes, strict=False)]
     _switch(folder, is_on=True)
@@ -78,7 +130,7 @@ def record(server: Asked, folder: Path, vocabulary: int, max_concurrency: int) -
             # What the cache holds would not be computed.
             server.flush_cache()
             for text in batch:
-                _compute(server, text)
+                post(server, ask.path, ask.write([text], 1), what=WHAT, timeout_s=TIMEOUT_S)
     finally:
         _switch(folder, is_on=False)
     passes = list(read_passes(folder / RECORD))
@@ -95,27 +147,15 @@ def draw_prompts(number: int, vocabulary: int, length: int = PROMPT_LEN, seed: i
     return [[begin, *(low + int(draw.random() * width) for _ in range(length - 1))] for begin in first]
 
 
-def _answer(server: Asked, prompts: Texts) -> Texts:
-    content = {
-        "input_ids": prompts,
-        "sampling_params": {"temperature": 0.0, "max_new_tokens": ANSWER_LEN, "ignore_eos": True},
-    }
-    replies = orjson.loads(post(server, "/generate", content, what=WHAT, timeout_s=TIMEOUT_S))
-    answers = [reply.get("output_ids") for reply in replies] if isinstance(replies, list) else []
+def _answer(server: Asked, prompts: Texts, ask: Dialect) -> Texts:
+    body = post(server, ask.path, ask.write(prompts, ANSWER_LEN), what=WHAT, timeout_s=TIMEOUT_S)
+    try:
+        answers = ask.read(orjson.loads(body))
+    except (KeyError, TypeError, ValueError):
+        answers = []
     if len(answers) != len(prompts) or any(not isinstance(one, list) or len(one) != ANSWER_LEN for one in answers):
         raise ServerError(f"server answered {WHAT} with less than was asked for (log {server.log})")
     return answers
-
-
-def _compute(server: Asked, text: Sequence[int]) -> None:
-    content = {
-        "input_ids": list(text),
-        "sampling_params": {"temperature": 0.0, "max_new_tokens": 1, "ignore_eos": True},
-        # Prefill that would replay a graph runs in Python where every token's log-prob is asked for (tc_piecewise graphs).
-        "return_logprob": True,
-        "logprob_start_len": 0,
-    }
-    post(server, "/generate", content, what=WHAT, timeout_s=TIMEOUT_S)
 
 
 def _switch(folder: Path, *, is_on: bool) -> None:

@@ -1,4 +1,4 @@
-"""SGLang plug-in: write down which experts a layer's tokens choose, for as long as a file asks for it.
+"""Plug-in of SGLang: write down which experts a layer's tokens choose, for as long as a file asks for it.
 
 `PERFGATE_EXPERTS` names a folder. The hook stands around `TopK.forward`, the one place where SGLang turns router logits into
 expert ids whatever kernel computes the experts. It runs where Python runs: in a pass that is no replay of a CUDA graph. A
@@ -32,7 +32,7 @@ HOLD_S = 0.5
 
 @dataclass(slots=True)
 class Recorder:
-    """The hook and what it has seen: each layer that routes is numbered in the order of the first calls."""
+    """What was seen, and whether it is to be written: each layer that routes is numbered in the order of the first calls."""
 
     folder: Path
     is_on: bool = False
@@ -40,47 +40,46 @@ class Recorder:
     _layers: dict[int, int] = field(default_factory=dict)
 
     def hook(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """AROUND hook of `TopK.forward`."""
+        """AROUND hook of SGLang's `TopK.forward`."""
         import torch  # noqa: PLC0415 - loaded in a server anyway
 
         result = original(*args, **kwargs)
         # Traced code is compiled without the hook: what it does is not to become part of a graph.
-        if not torch.compiler.is_compiling():
-            self._see(args, kwargs, result)
+        if not torch.compiler.is_compiling() and (layer := self.see(args[0])) is not None:
+            logits = kwargs["router_logits"] if "router_logits" in kwargs else args[2]
+            is_placed = kwargs.get("expert_location_dispatch_info") is not None
+            self.write(layer, int(logits.shape[-1]), read_ids(args[0], logits, result), is_placed=is_placed)
         return result
 
     def keep_eager(self, original: Callable[..., bool], *args: Any, **kwargs: Any) -> bool:
-        """AROUND hook of what decides whether a prefill replays a graph: it does not while this is switched on.
+        """AROUND hook of what decides whether a prefill of SGLang replays a graph: it does not while this is switched on.
 
         Each rank of a server says so, since passes of one kind belong together.
         """
-        self._ask()
+        self.ask()
         return not self.is_on and original(*args, **kwargs)
 
-    def _see(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        layer = self._number(args[0])
-        if layer == 0:
-            self._ask()
-        if self.is_on and _find_rank() == 0 and not _is_captured():
-            logits = kwargs["router_logits"] if "router_logits" in kwargs else args[2]
-            self._write(args[0], layer, logits, result, is_placed=kwargs.get("expert_location_dispatch_info") is not None)
-
-    def _number(self, module: Any) -> int:
+    def see(self, module: Any) -> int | None:
+        """Number a layer that routes now; None where what it chooses is not to be written."""
         if not self._layers and _find_rank() == 0:
             (self.folder / HOOKED).touch()
-        return self._layers.setdefault(id(module), len(self._layers))
+        layer = self._layers.setdefault(id(module), len(self._layers))
+        if layer == 0:
+            self.ask()
+        return layer if self.is_on and _find_rank() == 0 and not _is_captured() else None
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Look whether this is switched on, where the last look was HOLD_S seconds ago."""
         now = time.monotonic()
         if now - self._asked_s >= HOLD_S:
             self._asked_s = now
             self.is_on = (self.folder / ON).exists()
 
-    def _write(self, module: Any, layer: int, logits: Any, result: Any, *, is_placed: bool) -> None:
-        ids = read_ids(module, logits, result)
+    def write(self, layer: int, experts: int, ids: Any, *, is_placed: bool) -> None:
+        """Write what a pass of one layer chose: `ids` is a tensor on the CPU, a row a token."""
         line = {
             "layer": layer,
-            "experts": int(logits.shape[-1]),
+            "experts": experts,
             "top_k": int(ids.shape[-1]),
             "placed": is_placed,
             "ids": base64.b64encode(ids.numpy().astype("<u2").tobytes()).decode(),
