@@ -1,15 +1,18 @@
 """benchmarks/vllm: one architecture's code is left in a library, all else stays where it was, and the page has what came."""
 
+import json
 import tarfile
 from pathlib import Path
+from statistics import median
 from zipfile import ZipFile
 
 import pytest
 
-from benchmarks.vllm.first_block import RESULTS, write_table
+from perfgate.cli import main
 from perfgate.core import Outcome
 from perfgate.gate.case import load_case
-from tests.fakes.recorded import ROUTED, bring_back
+from perfgate.results.raw.pack import read_raw
+from tests.fakes.recorded import bring_back
 from tests.kernels.scripts import loaded
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "vllm"
@@ -95,9 +98,43 @@ def test_write__same_bytes_from_the_same_wheels(bundle, tmp_path):
         assert set(tar.getnames()) == {bundle.PLACEHOLDER, *(name for name, is_kept in names.items() if is_kept)}
 
 
-def test_first_block__page_holds_the_table_of_a_void_session():
-    bring_back(ROUTED)
-    verdict = load_case(bring_back(RESULTS) / "mxfp4-mixed-c16-aa-1").verdict
+@pytest.fixture(scope="module")
+def results():
+    return bring_back(FOLDER / "results")
+
+
+@pytest.fixture(scope="module")
+def page():
+    return (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def list_gaps(folder):
+    """The gaps between tokens, in ms, of each window that counts towards a verdict and compiled nothing."""
+    for text in (folder / "windows.jsonl").read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if line["role"] != "warmup" and not line["telemetry"]["kernels_compiled"]:
+            run = json.loads(read_raw(folder / line["file"]).splitlines()[-1])
+            yield [1000 * gap_s for gaps in run["itls"] for gap_s in gaps]
+
+
+def test_equal_arms__page_holds_what_check_says(results, page, capsys):
+    main(["check", str(results / "vllm-mxfp4-mixed-c16-aa-2")])
+    told, _, _ = capsys.readouterr().out.partition("\n\nscenario")
+
+    assert f"\n```\n{told}\n```\n" in page
+
+
+def test_equal_arms__first_session_is_void(results):
+    verdict = load_case(results / "mxfp4-mixed-c16-aa-1").verdict
 
     assert (verdict.outcome, verdict.blocks) == (Outcome.INVALID, 0)
-    assert f"\n{write_table()}\n" in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["mxfp4-mixed-c16-aa-1", "vllm-mxfp4-mixed-c16-aa-2"])
+def test_equal_arms__page_holds_the_gaps_of_both_sessions(results, page, name):
+    windows = list(list_gaps(results / name))
+    gaps = [gap for window in windows for gap in window]
+    long = [gap for gap in gaps if gap > 10]
+
+    counts = f"{len(windows)} | {len(gaps):,} | {100 * len(long) / len(gaps):.1f} %"
+    assert f"| `{name}` | {counts} | {median(long):.1f} ms | {median(gaps):.1f} ms |" in page
