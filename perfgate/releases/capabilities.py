@@ -93,13 +93,14 @@ class Stand:
 class Capability:
     """One row of the table: `attempt` returns what was seen, or raises PerfgateError where the release cannot do it.
 
-    Without a `vital` one the rows behind it cannot be tried.
+    Without a `vital` one the rows behind it cannot be tried. `applies` says of which engines it is asked at all.
     """
 
     name: str
     what: str
     attempt: Callable[[Stand], str]
     is_vital: bool = False
+    applies: Callable[[Engine], bool] = lambda _: True
 
 
 def read_facts(stand: Stand) -> str:
@@ -197,7 +198,8 @@ def generate_load(stand: Stand) -> str:
 
 def generate_load_openai(stand: Stand) -> str:
     """The same over OpenAI's path."""
-    return _drive(stand, f"{stand.engine.backend}-oai")
+    backend = stand.engine.backend
+    return _drive(stand, f"{backend}-oai" if is_sglang(stand.engine) else backend)
 
 
 def read_printed(stand: Stand) -> str:
@@ -218,7 +220,9 @@ def read_metrics(stand: Stand) -> str:
     """Its metrics have the gauges and counters that are read, and the counters grew."""
     found = scrape(*stand.server.metrics_urls) or Scrape(took_s=0.0, gauges={}, counters={})
     missing = (stand.engine.gauges.keys() - found.gauges.keys()) | (stand.engine.counters.keys() - found.counters.keys())
-    still = [name for name in ("prompts", "hits", "queued") if not found.counters.get(name)]
+    # Without a prefix cache nothing is looked up in it.
+    growing = ("prompts", "hits", "queued") if stand.engine.flush_path else ("queued",)
+    still = [name for name in growing if not found.counters.get(name)]
     if lost := sorted({*(missing - MAY_BE_MISSING), *still}):
         raise EngineError(f"{stand.engine.metrics_path} tells nothing of {', '.join(lost)}")
     return f"{len(found.gauges)} gauges, {len(found.counters)} counters"
@@ -275,9 +279,15 @@ def hook_kernels(stand: Stand) -> str:
 
 def constrain(stand: Stand) -> str:
     """An answer follows a grammar."""
-    sampling = {"temperature": 0.0, "max_new_tokens": 8, "regex": f"({'|'.join(CHOICES)})"}
-    content = {"input_ids": draw_prompts(stand.question(SEED + 3))[0], "sampling_params": sampling}
-    text = str(_ask(stand, GENERATE_PATH, content).get("text")).strip()
+    prompt, regex = draw_prompts(stand.question(SEED + 3))[0], f"({'|'.join(CHOICES)})"
+    if is_sglang(stand.engine):
+        sampling = {"temperature": 0.0, "max_new_tokens": 8, "regex": regex}
+        found = _ask(stand, GENERATE_PATH, {"input_ids": prompt, "sampling_params": sampling})
+    else:
+        asked = {"temperature": 0.0, "max_tokens": 8, "structured_outputs": {"regex": regex}}
+        reply = _ask(stand, COMPLETIONS_PATH, {"model": str(stand.server.launch.model), "prompt": prompt, **asked})
+        found = next(iter(reply.get("choices") or ()), {})
+    text = str(found.get("text")).strip()
     if text not in CHOICES:
         raise EngineError(f"{text[:40]!r} where one of {', '.join(CHOICES)} was to come")
     return "one of two words"
@@ -338,27 +348,64 @@ def _require(found: Mapping[str, Any], name: str, wanted: int) -> int:
     return wanted
 
 
+def is_sglang(engine: Engine) -> bool:
+    """Whether an engine speaks SGLang's own dialect: the paths, plug-ins and kernels of no other are known here."""
+    return engine.dialect == "sglang"
+
+
 CAPABILITIES = (
-    Capability(name="source", what="names, options and words that perfgate uses stand in its source", attempt=read_facts),
+    Capability(
+        name="source",
+        what="names, options and words that perfgate uses stand in its source",
+        attempt=read_facts,
+        applies=lambda engine: engine.insides is not None,
+    ),
     Capability(name="start", what="the process opens its port", attempt=start, is_vital=True),
     Capability(name="ready", what="it says that it generated a token", attempt=get_ready, is_vital=True),
-    Capability(name="serve", what="tokens as asked for, on the engine's own path", attempt=serve),
+    Capability(name="serve", what="tokens as asked for, on the engine's own path", attempt=serve, applies=is_sglang),
     Capability(name="serve, OpenAI", what="the same on `/v1/completions`", attempt=serve_openai),
     Capability(name="answers", what="fixed prompts with log-probs, read back", attempt=compare_answers),
-    Capability(name="flush", what="a known prefix is unknown after the cache was emptied", attempt=flush),
-    Capability(name="freeze", what="the garbage collector leaves alone what lives", attempt=freeze),
-    Capability(name="settings", what="the settings that it resolved to, read", attempt=read_settings),
-    Capability(name="load", what="its `bench_serving` on the engine's own path, records read", attempt=generate_load),
-    Capability(name="load, OpenAI", what="its `bench_serving` on OpenAI's path, records read", attempt=generate_load_openai),
+    Capability(
+        name="flush",
+        what="a known prefix is unknown after the cache was emptied",
+        attempt=flush,
+        applies=lambda engine: engine.flush_path is not None,
+    ),
+    Capability(
+        name="freeze",
+        what="the garbage collector leaves alone what lives",
+        attempt=freeze,
+        applies=lambda engine: engine.freeze_path is not None,
+    ),
+    Capability(
+        name="settings",
+        what="the settings that it resolved to, read",
+        attempt=read_settings,
+        applies=lambda engine: engine.info_path is not None,
+    ),
+    Capability(
+        name="load", what="its `bench_serving` on the engine's own path, records read", attempt=generate_load, applies=is_sglang
+    ),
+    Capability(name="load, OpenAI", what="`bench_serving` on OpenAI's path, records read", attempt=generate_load_openai),
     Capability(name="printed table", what="what `bench_serving` prints, read, says what its records say", attempt=read_printed),
     Capability(name="metrics", what="gauges and counters, read", attempt=read_metrics),
-    Capability(name="log: batches", what="lines on running batches, read", attempt=read_running),
+    Capability(
+        name="log: batches",
+        what="lines on running batches, read",
+        attempt=read_running,
+        applies=lambda engine: engine.batch is not None,
+    ),
     Capability(name="log: phases", what="seconds of the start's phases, read", attempt=read_start_phases),
-    Capability(name="plug-in", what="a delay is put into each batch and told", attempt=slow_down),
+    Capability(name="plug-in", what="a delay is put into each batch and told", attempt=slow_down, applies=is_sglang),
     Capability(name="recorder", what="which experts the tokens choose, read", attempt=record_experts),
-    Capability(name="kernels", what="its runner hands a layer to perfgate's MoE plug-in, interpreted", attempt=hook_kernels),
-    Capability(name="profile", what="a trace of one batch, read", attempt=profile),
-    Capability(name="GSM8K", what="SGLang's evaluation lies in the wheel", attempt=read_evaluation),
+    Capability(
+        name="kernels",
+        what="its runner hands a layer to perfgate's MoE plug-in, interpreted",
+        attempt=hook_kernels,
+        applies=is_sglang,
+    ),
+    Capability(name="profile", what="a trace of one batch, read", attempt=profile, applies=lambda engine: engine.is_profiled),
+    Capability(name="GSM8K", what="SGLang's evaluation lies in the wheel", attempt=read_evaluation, applies=is_sglang),
     Capability(name="structured output", what="an answer follows a regular expression", attempt=constrain),
     Capability(name="stop", what="it ends and leaves no process", attempt=stop),
 )

@@ -14,9 +14,9 @@ HEAD = """# Which releases work
 
 Made by `perfgate engine table benchmarks/engines/results`; each column is what `perfgate engine try` found that day: a real
 server of a tiny mixture of experts on a CPU, started, asked, loaded and stopped. A cell says what works (yes), what does not
-(no, with the reason below) and what could not be tried after that.
-
+(no, with the reason below), what could not be tried after that, and what perfgate does not use of that engine (-).
 """
+TITLES = {"sglang": "SGLang", "vllm": "vLLM, its builds for a CPU"}
 MOVED_HEAD = """
 ## What moved
 
@@ -27,7 +27,7 @@ computes and how, depends on. Read in the wheels and sources, and not in SGLang'
 |:--|:--|:--|:--|:--|
 """
 RELEASE = "https://github.com/sgl-project/sglang/releases/tag/v"
-WORDS = {"works": "yes", "fails": "**no**", "untried": "untried"}
+WORDS = {"works": "yes", "fails": "**no**", "untried": "untried", "inapplicable": "-"}
 
 
 def list_unexplained(found: ReleaseRecord) -> list[Tried]:
@@ -36,13 +36,17 @@ def list_unexplained(found: ReleaseRecord) -> list[Tried]:
 
 
 def write_compatibility(records: Sequence[ReleaseRecord]) -> str:
-    """The page: a row a capability, a column a release, the reason of each gap below, and what moved between releases."""
-    releases = sorted(records, key=lambda one: order_version(one.version))
+    """The page: for each engine a row a capability, a column a release, the reason of each gap; then what moved."""
+    tables = (
+        f"\n## {title}\n\n" + "\n".join(_list_lines(releases)) + "\n"
+        for package, title in TITLES.items()
+        if (releases := sorted((one for one in records if one.package == package), key=lambda one: order_version(one.version)))
+    )
     moved = (
         _write_row(f"[{one.version}]({RELEASE}{one.version})", one.torch, one.kernels, one.transformers, "; ".join(one.what))
         for one in MOVED
     )
-    return HEAD + "\n".join(_list_lines(releases)) + "\n" + MOVED_HEAD + "\n".join(moved) + "\n"
+    return HEAD + "".join(tables) + MOVED_HEAD + "\n".join(moved) + "\n"
 
 
 def _list_lines(releases: Sequence[ReleaseRecord]) -> Iterator[str]:

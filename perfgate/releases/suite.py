@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,8 +16,9 @@ from pydantic.dataclasses import dataclass as checked
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, InputError, PerfgateError
 from perfgate.machine.fingerprint import read_fingerprint
-from perfgate.releases.capabilities import CAPABILITIES, DELAY_US, Capability, Stand
+from perfgate.releases.capabilities import CAPABILITIES, DELAY_US, Capability, Stand, is_sglang
 from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment
 from perfgate.serving.engine.reaper import Reaper
@@ -27,10 +28,11 @@ from perfgate.serving.progress import Progress
 from perfgate.storage.journal import read_json, write_atomically
 
 SCENARIO = "cpu-moe"
+VLLM_ARGS = ("--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager")
 HINT = "write it again with `perfgate engine try`"
 _FACTS = ("python", "torch", "triton", "transformers", "numpy", "cpu_model", "os")
 
-State = Literal["works", "fails", "untried"]
+State = Literal["works", "fails", "untried", "inapplicable"]
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
@@ -57,12 +59,12 @@ class ReleaseRecord:
     @property
     def failed(self) -> tuple[Tried, ...]:
         """What does not work, or could not be tried."""
-        return tuple(row for row in self.rows if row.state != "works")
+        return tuple(row for row in self.rows if row.state in {"fails", "untried"})
 
     @property
     def name(self) -> str:
         """What its file is called."""
-        return f"{self.package}-{self.version}.json"
+        return f"{self.package}-{self.version.partition(' ')[0]}.json"
 
 
 def try_release(
@@ -70,20 +72,21 @@ def try_release(
 ) -> ReleaseRecord:
     """Try the release that `python` runs; logs and raw outputs go into `folder`, which is new.
 
-    Raise EngineError for a Python without SGLang, InputError for a folder that is there.
+    Raise EngineError for a Python without an engine, InputError for a folder that is there.
     """
-    scenario = load_scenario(SCENARIO)
-    package = ENGINES[scenario.server.engine].package
     facts = read_fingerprint(python).facts
-    version = facts.get(package, "absent")
-    if version == "absent":
-        raise EngineError(f"{python}: has no {package}; `perfgate engine install VERSION DIR` makes one that has")
+    scenario = choose_scenario(facts)
+    if scenario is None:
+        raise EngineError(f"{python}: has no sglang or vllm; `perfgate engine install VERSION DIR` makes one that has sglang")
+    package = ENGINES[scenario.server.engine].package
+    version = facts[package]
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise InputError(f"{folder}: is there already; a release is tried in a new folder") from None
     model = write_model(folder / "model", scenario.model.path)
-    launch = ArmSpec(python=python, env=build_injection_environment(f"host:{DELAY_US}")).build_launch(scenario, model)
+    delay = build_injection_environment(f"host:{DELAY_US}") if is_sglang(ENGINES[scenario.server.engine]) else {}
+    launch = ArmSpec(python=python, env=delay).build_launch(scenario, model)
     with Reaper() as reaper, Client(python, launch.engine, folder / "client.log", reaper) as client:
         server = Server(launch, folder / "server.log", reaper)
         stand = Stand(version=version, scenario=scenario, server=server, client=client, folder=folder)
@@ -97,9 +100,23 @@ def try_release(
     return ReleaseRecord(package=package, version=version, date=date, facts=told, rows=rows)
 
 
+def choose_scenario(facts: Mapping[str, str]) -> Scenario | None:
+    """The tiny model as the engine of an environment serves it on a CPU; None where neither engine is there."""
+    scenario = load_scenario(SCENARIO)
+    if facts.get("sglang", "absent") != "absent":
+        return scenario
+    if facts.get("vllm", "absent") == "absent":
+        return None
+    server = replace(scenario.server, engine="vllm-cpu", args=VLLM_ARGS)
+    return replace(scenario, server=server, load=replace(scenario.load, backend="vllm"))
+
+
 def _try_all(stand: Stand, progress: Progress, capabilities: Sequence[Capability]) -> Iterator[Tried]:
     lost = ""
     for capability in capabilities:
+        if not capability.applies(stand.engine):
+            yield Tried(name=capability.name, state="inapplicable", said="perfgate does not use it of this engine")
+            continue
         progress.wait(f"{capability.name}: {capability.what}")
         row = Tried(name=capability.name, state="untried", said=f"needs {lost}") if lost else _try(capability, stand)
         if capability.is_vital and row.state == "fails":

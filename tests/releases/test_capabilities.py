@@ -81,7 +81,7 @@ def model(tmp_path):
 def attempt(tmp_path, model):
     """Try one capability on a server that answers so, with such a log."""
 
-    def run(name, answers=(), log=LOG):
+    def run(name, answers=(), log=LOG, engine="sglang-cpu"):
         (tmp_path / "server.log").write_text(log)
         with serve(dict(answers)) as url:
             server = SimpleNamespace(
@@ -89,7 +89,7 @@ def attempt(tmp_path, model):
                 engine_urls=(url,),
                 metrics_urls=(f"{url}/metrics",),
                 log=tmp_path / "server.log",
-                launch=SimpleNamespace(engine=ENGINES["sglang-cpu"], model=model, python="python", layout=Layout()),
+                launch=SimpleNamespace(engine=ENGINES[engine], model=model, python="python", layout=Layout()),
                 raise_if_dead=lambda _=0.0: None,
                 flush_cache=lambda: None,
                 expert_folder=tmp_path / "experts",
@@ -117,6 +117,36 @@ def attempt(tmp_path, model):
 )
 def test_attempt__of_what_works(attempt, name, answers, said):
     assert attempt(name, answers) == said
+
+
+VLLM_METRICS = "\n".join(
+    f"vllm:{name} {0.0 if ours in {'hits', 'prompts', 'retracted'} else 1.0}"
+    for table in (ENGINES["vllm-cpu"].gauges, ENGINES["vllm-cpu"].counters)
+    for ours, name in table.items()
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "said"),
+    [
+        ("structured output", {"/v1/completions": {"choices": [{"text": f" {CHOICES[0]}"}]}}, "one of two words"),
+        ("metrics", {"/metrics": VLLM_METRICS}, "3 gauges, 5 counters"),
+    ],
+)
+def test_attempt__of_another_engine(attempt, name, answers, said):
+    assert attempt(name, answers, engine="vllm-cpu") == said
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "words"),
+    [
+        ("structured output", {"/v1/completions": {"choices": []}}, "'None' where one of"),
+        ("metrics", {"/metrics": VLLM_METRICS.replace("count 1.0", "count 0.0")}, "nothing of queued"),
+    ],
+)
+def test_attempt__of_another_engine_that_does_not(attempt, name, answers, words):
+    with pytest.raises(PerfgateError, match=words):
+        attempt(name, answers, engine="vllm-cpu")
 
 
 @pytest.mark.parametrize(

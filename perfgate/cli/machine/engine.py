@@ -111,7 +111,8 @@ def table(record: Path) -> None:
 
 
 def _list_recorded(record: Path | None) -> list[str]:
-    return [] if record is None or not record.is_dir() else [found.version for found in load_releases(record)]
+    found = [] if record is None or not record.is_dir() else load_releases(record)
+    return [one.version for one in found if one.package == ENGINE]
 
 
 def _try(python: str, out: Path | None, record: Path | None) -> ReleaseRecord:
@@ -127,6 +128,8 @@ def _try(python: str, out: Path | None, record: Path | None) -> ReleaseRecord:
 def _tell(found: ReleaseRecord, style: str) -> int:
     unexplained = list_unexplained(found)
     lines = [f"{row.name}: {row.said}" for row in unexplained]
-    works = sum(row.state == "works" for row in found.rows)
-    print_result(style, asdict(found), *lines, f"{found.package} {found.version}: {works} of {len(found.rows)} work")
+    states = [row.state for row in found.rows if row.state != "inapplicable"]
+    print_result(
+        style, asdict(found), *lines, f"{found.package} {found.version}: {states.count('works')} of {len(states)} work"
+    )
     return FAILED if unexplained else 0
