@@ -1,6 +1,6 @@
 """A MoE layer cut over two GPUs, with the all-reduce behind it: ours and SGLang's, before the sums that SGLang may choose from.
 
-    python -m benchmarks.kernels.all_reduce --plans benchmarks/h200/kernels/gpt-oss-20b.json --tokens 1 16 64 256 --out FOLDER
+    python -m benchmarks.kernels.all_reduce --plans benchmarks/h200/kernels/gpt-oss-20b.json --tokens 1 16 64 256 --json OUT.json
 
 Each rank has half of every expert's width, and the tiles that a search found for the whole layer. A graph runs eight layers,
 each with its sum: `nothing`, NCCL's, SGLang's own, SGLang's own with its kernel for residual and RMS norm behind it, or
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -242,7 +241,7 @@ def work(number: int, options: argparse.Namespace) -> None:
                     kept["cells"].append(found)
                     show(found)
                     print(f"   after {time.perf_counter() - begun:.0f} s", flush=True)
-                    (options.out / "all-reduce.json").write_text(json.dumps(kept), encoding="utf-8")
+                    options.json.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def main() -> int:
@@ -250,18 +249,13 @@ def main() -> int:
     parser.add_argument("--shape", choices=SHAPES, default="gpt-oss-20b")
     parser.add_argument("--plans", type=Path, required=True, help="a JSON file of layer.py, whose best tiles are taken")
     parser.add_argument("--tokens", type=int, nargs="+", required=True)
-    parser.add_argument("--out", type=Path, required=True, help="a folder")
-    parser.add_argument("--caches", type=Path, help="a folder for what is compiled")
+    parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--port", type=int, default=29555)
     parser.add_argument("--flashinfer", action="store_true", help="time every cell once more, with FlashInfer's sum among them")
     options = parser.parse_args()
     if torch.cuda.device_count() < RANKS:
         print(f"all_reduce.py: {torch.cuda.device_count()} CUDA devices here, {RANKS} are asked for", file=sys.stderr)
         return 2
-    options.out.mkdir(parents=True, exist_ok=True)
-    if options.caches:
-        places = {"TRITON_CACHE_DIR": "triton", "FLASHINFER_WORKSPACE_BASE": "flashinfer"}
-        os.environ |= {name: str(options.caches.resolve() / place) for name, place in places.items()}
     torch.multiprocessing.spawn(work, args=(options,), nprocs=RANKS)
     return 0
 

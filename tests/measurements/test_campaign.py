@@ -471,30 +471,27 @@ def test_bundle__every_requirement_is_pinned():
     assert all(line.count("==") == 1 for line in lines)
 
 
-@pytest.mark.parametrize("release", bundle.RELEASES)
-def test_bundle__other_releases_pin_what_the_bundle_has_otherwise(release):
-    lines = bundle.PINS.read_text().splitlines()
-    names = {line.partition("==")[0] for line in lines}
-
-    assert f"sglang=={release}" in bundle.RELEASES[release]
-    for pin in bundle.RELEASES[release]:
-        assert pin.partition("==")[0] in names
-        assert pin not in lines
+RELEASES = [name for name in bundle.OVERLAYS if name[0].isdigit()]
 
 
-@pytest.mark.parametrize("part", bundle.PARTS)
-def test_bundle__a_part_brings_what_the_bundle_lacks(part):
+@pytest.mark.parametrize("release", RELEASES)
+def test_overlays__other_releases_pin_what_the_bundle_has_otherwise(release):
     named = {line.partition("==")[0] for line in bundle.PINS.read_text().splitlines()}
+    wheels = bundle.OVERLAYS[release].wheels
 
-    assert all(pin.count("==") == 1 and pin.partition("==")[0] not in named for pin in bundle.PARTS[part])
+    assert f"sglang=={release}" in wheels
+    assert {pin.partition("==")[0] for pin in wheels} <= named
 
 
-@pytest.mark.parametrize("engine", bundle.ENGINES)
-def test_bundle__another_engine_brings_what_the_bundle_lacks_or_has_otherwise(engine):
+@pytest.mark.parametrize("name", bundle.OVERLAYS)
+def test_overlays__each_pins_what_the_bundle_lacks_or_has_otherwise(name):
     lines = bundle.PINS.read_text().splitlines()
 
-    assert bundle.ENGINES[engine][0] == engine.replace("-", "==", 1)
-    assert all(pin.count("==") == 1 and pin not in lines for pin in bundle.ENGINES[engine])
+    assert all(pin.count("==") == 1 and pin not in lines for pin in bundle.OVERLAYS[name].wheels)
+
+
+def test_overlays__another_engine_comes_first_and_keeps_its_code():
+    assert bundle.OVERLAYS["vllm-0.26.0"].wheels[0] == "vllm==0.26.0"
     assert bundle.is_any("vllm/_moe_C_stable_libtorch.abi3.so", bundle.FAT)
 
 
@@ -521,14 +518,14 @@ def archives(tmp_path):
     files = {"sglang/__init__.py": "number = 17\n", "sglang/same.py": "", "sglang/new.py": ""}
     second = write_wheel(folder, "sglang", "0.5.17", files)
     bundle.write(folder / "sglang-0.5.16.tar.xz", [first, same])
-    bundle.write_over(folder / "sglang-0.5.17.tar.xz", [second], folder / "sglang-0.5.16.tar.xz")
+    bundle.write_over(folder / "sglang-0.5.17.tar.xz", [second], folder / "sglang-0.5.16.tar.xz", bundle.Overlay(wheels=()))
     return folder / "sglang-0.5.16.tar.xz", folder / "sglang-0.5.17.tar.xz"
 
 
 def test_write_over__holds_what_differs_and_names_what_is_gone(archives):
     first, second = archives
     again = second.with_name("again.tar.xz")
-    bundle.write_over(again, [second.with_name("sglang-0.5.17-py3-none-any.whl")], first)
+    bundle.write_over(again, [second.with_name("sglang-0.5.17-py3-none-any.whl")], first, bundle.Overlay(wheels=()))
 
     assert again.read_bytes() == second.read_bytes()
     with tarfile.open(second) as tar:
@@ -548,7 +545,8 @@ def test_write_over__hides_packages_and_brings_files_of_no_wheel(archives):
     first, second = archives
     again = second.with_name("again.tar.xz")
     wheels = [second.with_name("sglang-0.5.17-py3-none-any.whl")]
-    bundle.write_over(again, wheels, first, hidden=["torchlet/*"], stand_ins={"sglang/router.py": b"number = 7\n"})
+    overlay = bundle.Overlay(wheels=(), hidden=("torchlet/*",), stand_ins={"sglang/router.py": b"number = 7\n"})
+    bundle.write_over(again, wheels, first, overlay)
 
     with tarfile.open(again) as tar:
         assert tar.extractfile("sglang/router.py").read() == b"number = 7\n"
