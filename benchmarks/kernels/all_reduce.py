@@ -1,6 +1,6 @@
 """A MoE layer cut over two GPUs, with the all-reduce behind it: ours and SGLang's, before the sums that SGLang may choose from.
 
-    python -m benchmarks.kernels.all_reduce --plans benchmarks/h200/kernels/gpt-oss-20b.json --tokens 1 16 64 256 --json OUT.json
+    python -m benchmarks.kernels.all_reduce --plans benchmarks/h200/kernels/gpt-oss-20b.json --tokens 1 16 64 --json OUT.json
 
 Each rank has half of every expert's width, and the tiles that a search found for the whole layer. A graph runs eight layers,
 each with its sum: `nothing`, NCCL's, SGLang's own, SGLang's own with its kernel for residual and RMS norm behind it, or
