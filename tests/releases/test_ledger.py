@@ -133,13 +133,22 @@ def test_page__is_what_the_rows_give():
     assert page.read_text(encoding="utf-8") == told, f"run `perfgate ledger show benchmarks/engines/ledger > {page}`"
 
 
-def test_rows__each_session_comes_back_from_the_history_and_ends_alike():
+def list_numbers(row):
+    """What was measured, by metric or cost and by end or arm."""
+    ends = {(name, end): getattr(one, end) for name, one in row.metrics.items() for end in ("change", "low", "high")}
+    return ends | {(name, arm.value): value for name, costs in row.costs.items() for arm, value in costs.items()}
+
+
+def test_rows__each_session_comes_back_from_the_history_and_says_the_same():
+    """The rule may be newer than the row's; the reasons and warnings may be worded otherwise."""
     folders = [*bring_back(ROOT / "benchmarks/engines/ledger/sessions").iterdir(), *bring_back(ROUTED).glob("*-release-*")]
     sessions = {hashlib.sha256((one / PACK_FILE).read_bytes()).hexdigest(): one for one in folders}
 
     for one in load_rows(ROOT / "benchmarks" / "engines" / "ledger"):
         again = read_row(sessions[one.sha256], is_own=False)
-        assert (again.name, again.outcome, again.blocks) == (one.name, one.outcome, one.blocks)
+        assert (again.name, again.base, again.outcome, again.blocks) == (one.name, one.base, one.outcome, one.blocks)
+        assert list_numbers(again) == pytest.approx(list_numbers(one), rel=1e-9), one.name
+        assert again.settings == one.settings, one.name
 
 
 def test_write_ledger__of_one():
