@@ -50,6 +50,10 @@ OVERLAYS = {
     # Releases, with what they pin otherwise by their Requires-Dist; all else that a server imports here is asked for alike.
     "0.5.15.post1": Overlay(wheels=("sglang==0.5.15.post1", "sglang-kernel==0.4.4", "flashinfer-python==0.6.12")),
     "0.5.17": Overlay(wheels=("sglang==0.5.17", "flashinfer-python==0.6.15.post1")),
+    # A release of torch 2.13 over the kernels that torch 2.11 can load: no release that anybody has, but its Python.
+    "old-kernels-0.5.21": Overlay(
+        wheels=("sglang==0.5.21", "flashinfer-python==0.6.18", "xgrammar==0.2.7", "compressed-tensors==0.18.0")
+    ),
     # The last vLLM whose wheel pins torch 2.11, and what its server imports that the bundle lacks or has too old. It ships a
     # `triton_kernels` of its own, and would take the bundle's.
     "vllm-0.26.0": Overlay(
