@@ -208,7 +208,7 @@ class Session:
     those to the fixed prompts, in the order of the starts. `marks` has for each arm a digit for each GSM8K question, 1 where
     the answer is right. `kernels` is what was found out of both arms' kernels beforehand. `seen` is absent until a whole block
     was measured. `expert_use` tells how each arm's router uses the experts; an arm that is missing was never asked.
-    `is_handed_over` says that another job measured it.
+    `is_handed_over` says that another job measured it. `notes` were written down before the first window and void nothing.
     """
 
     source: str
@@ -233,6 +233,7 @@ class Session:
     seen: Seen | None = None
     expert_use: Mapping[Arm, ExpertUse] = field(default_factory=dict)
     is_handed_over: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:

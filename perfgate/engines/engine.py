@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfgate.engines.insides import Insides
+from perfgate.engines.insides import EngineFact, Insides
 
 Dialect = Literal["sglang", "openai"]
 
@@ -129,3 +129,10 @@ class Engine:
         "out of memory",
         "Address already",
     )
+
+    @property
+    def facts(self) -> tuple[EngineFact, ...]:
+        """What perfgate uses of its source: facts of its insides, gauges and counters; none where none were read."""
+        if self.insides is None:
+            return ()
+        return (*self.insides.facts, *self.insides.list_metrics((*self.gauges.items(), *self.counters.items())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfgate.engines.engine import COMPILERS, OFFLINE, CacheFolder, Engine, MemoryOptions
+from perfgate.engines.vllm_insides import VLLM_INSIDES
 
 _WORK = {
     "graphs_captured": r"Graph capturing finished",
@@ -67,6 +68,7 @@ VLLM = Engine(
     caches=_CACHES,
     # It gives torch.compile a folder of its own in there, named after the settings.
     choices="VLLM_CACHE_ROOT",
+    insides=VLLM_INSIDES,
 )
 
 # It binds each server to the same first cores, where two that live side by side would share one of them.

@@ -108,8 +108,7 @@ def read_facts(stand: Stand) -> str:
     lost = [fact.place for fact in list_lost(stand.engine, stand.server.launch.python) if fact.use != GSM8K]
     if lost:
         raise EngineError(f"not in its source: {', '.join(lost)}")
-    known = stand.engine.insides.facts if stand.engine.insides else ()
-    return f"{sum(fact.use != GSM8K for fact in known)} facts hold"
+    return f"{sum(fact.use != GSM8K for fact in stand.engine.facts)} facts hold"
 
 
 def read_evaluation(stand: Stand) -> str:

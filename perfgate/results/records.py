@@ -37,6 +37,8 @@ SCENARIO_FILE = "scenario.toml"
 INDEX_FILE = "windows.jsonl"
 EVENTS_FILE = "events.jsonl"
 LOG_DIR = "logs"
+HANDED_OVER = "handed over by another job: texts, paths and settings were left behind"
+"""The note of a session that another job measured. Readers know it by other signs, so no report repeats it."""
 
 BASE_TREE, CANDIDATE_TREE = "sglang-base", "sglang-head"
 """What commands call the working trees of a session whose Pythons were left behind; its reader makes them."""
@@ -79,7 +81,8 @@ class SessionRecord(FolderRecord):
     `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
     `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
     `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
-    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if that was asked.
+    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if that was asked. `notes` are sentences
+    that every reader of the session is to see, such as what could not be verified of an engine.
     """
 
     scenario: str

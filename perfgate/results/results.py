@@ -19,6 +19,7 @@ from perfgate.results.profiling.profiles import read_seen
 from perfgate.results.raw.pack import find_damage
 from perfgate.results.records import (
     EVENTS_FILE,
+    HANDED_OVER,
     SCENARIO_FILE,
     SessionRecord,
     WindowRecord,
@@ -114,6 +115,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         kernels=record.kernels,
         seen=read_seen(folder, record.expect, events) if has_block else None,
         expert_use=expert_use,
+        notes=tuple(note for note in record.notes if note != HANDED_OVER),
     )
     return scenario, session
 

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -87,8 +87,7 @@ def measure(request: Request, progress: Progress) -> None:
     record = build_record(request, model)
     require_apart(record.arms, inherit())
     require_memory(request.scenario, read_config(model), record.arms)
-    for line in verify_facts(request.scenario, record.arms, {arm: spec.python for arm, spec in request.arms.items()}):
-        progress.step(line)
+    record = note_unverified(request, record, progress)
     launches = [spec.build_launch(request.scenario, model) for spec in request.arms.values()]
     measured = find_measured(launches)
     with ExitStack() as stack:
@@ -160,6 +159,17 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         kernels=request.kernels,
         inherited=read_steering(inherit()),
     )
+
+
+def note_unverified(request: Request, record: SessionRecord, progress: Progress) -> SessionRecord:
+    """Say what could not be verified of the arms' engines, and keep it with the session: its verdict rests on it.
+
+    Raise EngineError for what a version lacks and the session needs.
+    """
+    lines = verify_facts(request.scenario, record.arms, {arm: spec.python for arm, spec in request.arms.items()})
+    for line in lines:
+        progress.step(line)
+    return replace(record, notes=(*record.notes, *lines))
 
 
 def read_expect(request: Request) -> Expect:

@@ -115,7 +115,10 @@ class StartDriver:
         self.note("server_stopped", **facts)
 
     def note_ready(self, start: Start) -> None:
-        """Write down what a ready server took and resolved to. Raise ServerError where its model is not the one asked for."""
+        """Write down what a ready server took and resolved to.
+
+        Raise ServerError where its model is not the one asked for, or where it did not take a switch.
+        """
         idle = self.telemetry.note_ready(start.server)
         require_routed(start.server)
         self.note("server_ready", start=start.number, **describe_start(start.server), **idle)

@@ -247,6 +247,7 @@ def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:
 
 def _warn(session: Session, policy: Policy) -> Iterator[str]:
     yield from policy.warnings
+    yield from session.notes
     if not session.is_complete:
         yield "the session was cut off or is still running: whole blocks are judged"
     if len(session.fingerprints) == len(Arm):

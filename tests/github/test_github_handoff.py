@@ -96,6 +96,19 @@ def refused(tmp_path, capsys):
     return error
 
 
+@pytest.mark.parametrize(
+    ("version", "told"), [("0.6.0", "is newer than 0.5.23"), ("0.0.0.dev0", "is no release"), ("0.5.20", "")]
+)
+def test_handoff__an_engine_that_perfgate_does_not_know_is_told(tmp_path, document, scenario_file, version, told):
+    for arm in document["arms"].values():
+        arm["facts"]["sglang"] = version
+    assert open_document(tmp_path, document, scenario_file) == 0
+    _, session = load_results(tmp_path / "out" / document["scenario"])
+
+    told_of = [note.removeprefix(f"sglang {version} ") for note in session.notes]
+    assert [note[: len(told)] for note in told_of] == ([told] if told else [])
+
+
 def test_handoff__the_verdict_is_the_same_on_the_other_side(tmp_path, capsys):
     """Real windows of an H200, with every inter-token gap."""
     scenario = SLOWER / "scenario.toml"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfgate.cli import main
 from perfgate.core import Arm, Outcome, Role
 from perfgate.engines.sglang import SGLANG_CPU
 from perfgate.engines.sglang_releases import explain_refused
@@ -53,6 +54,21 @@ def test_measure__alternates_arms_over_fresh_starts(tmp_path):
     assert {window.run.completed for window in measured} == {8}
     # The fake engine's own counters: a quarter of the prompt tokens came from its cache.
     assert {window.telemetry["cache_hit_rate"] for window in session.windows} == {0.25}
+
+
+def test_measure__what_an_unknown_engine_could_not_be_verified_for_stands_in_the_session_and_its_reports(tmp_path, monkeypatch):
+    line = "sglang 0.6.0: Decode batch is not in its source, so the requests that run may be missing or wrong"
+    monkeypatch.setattr("perfgate.serving.measure.verify_facts", lambda *_: (line,))
+    folder, progress = tmp_path / "out", KeptProgress()
+    measure(build_request(folder, fields={"notes": ("by hand",)}), progress)
+    files = [folder / name for name in ("check.txt", "check.json", "report.md", "page.html")]
+    main(["check", str(folder), "--output", str(files[0])])
+    main(["check", str(folder), "--format", "json", "--output", str(files[1])])
+    main(["report", str(folder), "--output", str(files[2]), "--html", str(files[3])])
+
+    assert line in progress.lines
+    assert json.loads((folder / "session.json").read_text())["notes"] == ["by hand", line]
+    assert [file.name for file in files if "Decode batch is not in its source" not in file.read_text()] == []
 
 
 @pytest.mark.parametrize(("behaviour", "offered"), [("ok", "yes"), ("no_freeze", "no")])

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from perfgate.engines.table import ENGINES
 from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question, Session
 from perfgate.github.handoff.choices import ChoicesEntry
@@ -40,7 +41,7 @@ from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
 from perfgate.results.expert_use import RawText, RawTrace, list_use, parse_raw, store_use
 from perfgate.results.profiling.profiles import read_attribution
-from perfgate.results.records import ArmRecord, SessionRecord, read_entries, read_record
+from perfgate.results.records import HANDED_OVER, ArmRecord, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Check, Equivalence
@@ -230,7 +231,8 @@ def unpack_folder(
     """
     if folder.exists():
         raise HandoffError(f"{folder}: is there already; give a folder that does not exist")
-    rules = parse_scenario(scenario_text, handoff.scenario).equivalence
+    scenario = parse_scenario(scenario_text, handoff.scenario)
+    rules = scenario.equivalence
     for entry in handoff.answers:
         check_question(entry, rules)
     arms = {
@@ -251,7 +253,7 @@ def unpack_folder(
         scenarios_in_pr=scenarios_in_pr,
         has_base=has_base,
         kernels=handoff.kernels,
-        notes=("handed over by another job: texts, paths and settings were left behind",),
+        notes=(HANDED_OVER, *_tell_unread(handoff, scenario.server.engine)),
     )
     writer = ResultWriter.create(folder, record, scenario_text)
     for window in handoff.windows:
@@ -273,3 +275,11 @@ def _list_checks(handoff: Handoff, rules: Equivalence) -> tuple[Check, ...]:
     """What must be there to be judged. Whether expert use was measured is the other side's say; what is left out shows."""
     answers: tuple[Check, ...] = ("equivalence",) if rules.enabled else ()
     return (*answers, "expert_use") if handoff.measures_expert_use else answers
+
+
+def _tell_unread(handoff: Handoff, name: str) -> Iterator[str]:
+    """That the version of an arm's engine is not one that perfgate knows; what was found in its source stayed behind."""
+    engine = ENGINES[name]
+    for version in dict.fromkeys(found.facts.get(engine.package, "") for found in handoff.arms.values()):
+        if engine.insides is not None and (unread := engine.insides.describe_unread(version)) is not None:
+            yield f"{engine.package} {version} {unread}: the log of the job that measured says what was found in its source"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.engines.engine import Engine
-from perfgate.engines.insides import EngineFact, Insides, order_version
+from perfgate.engines.insides import EngineFact
 from perfgate.engines.sglang_insides import GSM8K, INJECT, LOAD_GENERATOR, MOE_PLUGIN, PLUGINS
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError
@@ -38,20 +38,18 @@ def verify_facts(scenario: Scenario, arms: Mapping[Arm, ArmRecord], pythons: Map
 
 def _verify_arm(scenario: Scenario, engine: Engine, record: ArmRecord, python: str) -> tuple[str, ...]:
     insides, version = engine.insides, record.facts.get(engine.package, "")
-    if insides is None or not order_version(version):
+    unread = None if insides is None else insides.describe_unread(version)
+    if insides is None or unread is None:
         return ()
     uses = set(_list_uses(scenario, engine, record))
-    words = {word.partition("=")[0] for word in (*engine.args, *record.argv)}
-    is_newer = insides.is_newer(version)
-    # What a wheel of a known version lacks may stand in a working tree of it, so that is looked for as well.
-    known = [fact for fact in insides.find_gone(version) if fact.use in uses]
-    missing = _look(engine.package, insides, python, insides.facts if is_newer else known)
+    # Of an option that is true or false the opposite has a name of its own.
+    words = {word.partition("=")[0].replace("--no-", "--", 1) for word in (*engine.args, *record.argv)}
+    missing = list_lost(engine, python)
     if needed := [fact for fact in missing if fact.use in uses or (fact.kind == "option" and fact.place in words)]:
-        gone = next((fact.gone for fact in needed if fact.gone is not None), None)
-        versions = f"{insides.first} to {insides.last}" if gone is None else f"a version before {gone}"
         lost = ", and no ".join(f"{fact.place}, which {fact.use} needs" for fact in needed)
+        versions = f"{insides.first} to {insides.last}"
         raise EngineError(f"{engine.package} {version} has no {lost}; use {versions}, or a newer perfgate")
-    return tuple(_tell(engine.package, insides, version, missing)) if is_newer else ()
+    return tuple(_tell(engine, f"{engine.package} {version}", unread, missing))
 
 
 def _list_uses(scenario: Scenario, engine: Engine, record: ArmRecord) -> Iterator[str]:
@@ -68,29 +66,16 @@ def _list_uses(scenario: Scenario, engine: Engine, record: ArmRecord) -> Iterato
 
 def list_lost(engine: Engine, python: str) -> tuple[EngineFact, ...]:
     """The facts of an engine that the source installed beside `python` does not show, whatever its version."""
-    return () if engine.insides is None else _look(engine.package, engine.insides, python, engine.insides.facts)
-
-
-def _tell(package: str, insides: Insides, version: str, missing: Collection[EngineFact]) -> Iterator[str]:
-    lost = [fact for fact in missing if fact.gone is None]
-    known = sum(fact.gone is None for fact in insides.facts)
-    yield (
-        f"{package} {version} is newer than {insides.last}, the last that perfgate knows: {known - len(lost)} of {known} facts "
-        "hold in its source; what its log lines and metrics mean was not verified"
-    )
-    for fact in lost:
-        yield f"{package} {version}: {fact.place} is not in its source, so {fact.use} may be missing or wrong"
-
-
-def _look(package: str, insides: Insides, python: str, facts: Collection[EngineFact]) -> tuple[EngineFact, ...]:
-    """Those of `facts` that the installed source does not show."""
-    if not facts:
+    insides, package = engine.insides, engine.package
+    if insides is None:
         return ()
     asked = {
         "package": package,
         "arguments": insides.arguments,
+        "has_field_options": insides.has_field_options,
+        "paths": insides.paths,
         "words": insides.words,
-        "facts": [[fact.kind, fact.place] for fact in facts],
+        "facts": [[fact.kind, fact.place] for fact in engine.facts],
     }
     name = f"{python}, asked for the source of {package}"
     done = _PYTHON.call([python, str(PROBE)], name=name, content=json.dumps(asked).encode())
@@ -98,4 +83,14 @@ def _look(package: str, insides: Insides, python: str, facts: Collection[EngineF
         missing = {tuple(pair) for pair in json.loads(done.text)}
     except ValueError as error:
         raise EngineError(f"{name}: is no Python ({error})") from error
-    return tuple(fact for fact in facts if (fact.kind, fact.place) in missing)
+    return tuple(fact for fact in engine.facts if (fact.kind, fact.place) in missing)
+
+
+def _tell(engine: Engine, name: str, unread: str, missing: Collection[EngineFact]) -> Iterator[str]:
+    known = len(engine.facts)
+    yield (
+        f"{name} {unread}: {known - len(missing)} of {known} facts hold in its source; what its log lines and metrics mean was "
+        "not verified"
+    )
+    for fact in missing:
+        yield f"{name}: {fact.place} is not in its source, so {fact.use} may be missing or wrong"

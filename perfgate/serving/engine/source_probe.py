@@ -1,7 +1,7 @@
 """Looks for facts in an engine's installed source, and imports nothing of it: run as a script by an arm's Python.
 
-Standard input has one JSON object: `package`, `arguments`, `words`, and `facts`, a list of [kind, place]. The answer is the
-list of those that were not found.
+Standard input has one JSON object: `package`, `arguments`, `has_field_options`, `paths`, `words`, and `facts`, a list of
+[kind, place]. The answer is the list of those that were not found.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_OPTION = re.compile(r"--[a-z][\w-]*")
 
 
 def find_root(package: str) -> Path:
@@ -26,16 +29,42 @@ def find_root(package: str) -> Path:
 
 
 def has_name(root: Path, place: str) -> bool:
-    """Whether a module's source defines or imports a name; of `Class.method`, whether the class has the method.
+    """Whether a module's source defines or imports a name; of `Class.method`, whether the class has it, or one it is made of.
 
-    With parameters behind it, as in `module:function(first, second)`, it is to be defined there and take those.
+    With parameters behind it, as in `module:function(first, second)`, it is to be defined there and take those. Of several
+    places with ` or ` between them one is enough.
     """
+    return any(_has_place(root, one, frozenset()) for one in place.split(" or "))
+
+
+def _has_place(root: Path, place: str, seen: frozenset[str]) -> bool:
     module, _, called = place.partition(":")
     qualified, is_call, words = called.removesuffix(")").partition("(")
+    body = _read_body(root, module)
+    takes = {word.strip() for word in words.split(",")} if is_call else None
+    owner, *method = names = qualified.split(".")
+    if _defines(body, names, takes):
+        return True
+    homes = _list_homes(body, module, owner) if method else set()
+    others = {home + called.removeprefix(owner) for home in homes} - seen - {place}
+    return any(_has_place(root, other, seen | {place}) for other in sorted(others))
+
+
+def _read_body(root: Path, module: str) -> list[ast.stmt]:
+    """A module's statements; none where there is no such module."""
     base = root.joinpath(*module.split("."))
     file = next((one for one in (base.with_suffix(".py"), base / "__init__.py") if one.is_file()), None)
-    takes = {word.strip() for word in words.split(",")} if is_call else None
-    return file is not None and _defines(ast.parse(file.read_bytes()).body, qualified.split("."), takes)
+    return [] if file is None else ast.parse(file.read_bytes()).body
+
+
+def _list_homes(body: list[ast.stmt], module: str, owner: str) -> set[str]:
+    """Where else a class's methods may stand: where it is imported from, and in the classes that it is made of."""
+    nodes = list(_flatten(body))
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom) and not node.level)
+    homes = {one.asname or one.name: f"{node.module}:{one.name}" for node in imports for one in node.names}
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == owner)
+    bases = {base.id for node in classes for base in node.bases if isinstance(base, ast.Name)}
+    return {homes.get(name, f"{module}:{name}") for name in bases} | ({homes[owner]} if owner in homes else set())
 
 
 def _defines(body: list[ast.stmt], names: list[str], takes: set[str] | None) -> bool:
@@ -71,22 +100,64 @@ def _flatten(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                     yield from _flatten(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
 
 
+def find_files(root: Path, beginnings: list[str]) -> Iterator[Path]:
+    """All modules whose path begins so."""
+    for path in (path for begin in beginnings for path in sorted(root.glob(f"{begin}*"))):
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
 def read_sources(root: Path, beginnings: list[str]) -> str:
-    """The text of all modules whose path begins so."""
-    found = (path for begin in beginnings for path in sorted(root.glob(f"{begin}*")))
-    files = (file for path in found for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path]))
-    return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+    """The text of all modules whose path begins so, without lines that are comments."""
+    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in find_files(root, beginnings))
+    return _COMMENT.sub("", text)
+
+
+def list_options(root: Path, beginnings: list[str], *, has_fields: bool) -> set[str]:
+    """The options that modules define, by a call of `add_argument` or, where `has_fields`, by a field of a class.
+
+    Text is not searched: `--enable-metrics` stands within longer options, and in the help of others.
+    """
+    found: set[str] = set()
+    for file in find_files(root, beginnings):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+                found |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
+            elif has_fields and isinstance(node, ast.ClassDef):
+                found |= {option for field in node.body if isinstance(field, ast.AnnAssign) for option in _name_options(field)}
+    return found
+
+
+def _name_options(field: ast.AnnAssign) -> Iterator[str]:
+    """The options that a field of a class makes: its own name's, and others by which it is known; none where it says so."""
+    if isinstance(field.target, ast.Name) and not _is_hidden(field.annotation):
+        yield f"--{field.target.id.replace('_', '-')}"
+        constants = (one.value for one in ast.walk(field.annotation) if isinstance(one, ast.Constant))
+        yield from (text for text in constants if isinstance(text, str) and _OPTION.fullmatch(text))
+
+
+def _is_hidden(annotation: ast.expr) -> bool:
+    """Whether a field says `no_cli=True`: its option, if there is one, is defined by hand."""
+    given = (one for one in ast.walk(annotation) if isinstance(one, ast.keyword) and one.arg == "no_cli")
+    return any(isinstance(one.value, ast.Constant) and one.value.value is True for one in given)
 
 
 def list_missing(asked: dict[str, Any]) -> list[list[str]]:
     """The facts that the installed source does not show."""
     root = find_root(asked["package"])
-    options, everything = read_sources(root, asked["arguments"]), read_sources(root, [asked["words"]])
+    options = list_options(root, asked["arguments"], has_fields=asked["has_field_options"])
+    # A path is what a decorator or a mount is called with: it stands elsewhere, too, where it is asked for.
+    paths = set(
+        re.findall(r"""(?:@[\w.]+|\bMount|\.add_api_route)\(\s*["'](/[^"']*)["']""", read_sources(root, asked["paths"]))
+    )
+    everything = read_sources(root, asked["words"])
+    metrics = set(re.findall(r"""["'](\w+:\w+)["']""", everything))
     looks = {
         "name": lambda place: has_name(root, place),
-        # An option is written out, or made of the field of that name.
-        "option": lambda place: place in options or place.removeprefix("--").replace("-", "_") in options,
-        "words": lambda place: place in everything,
+        "option": lambda place: place in options,
+        "path": lambda place: place in paths,
+        # Prometheus' client adds the ending of a counter where it is not there.
+        "metric": lambda place: not metrics.isdisjoint({place, place.removesuffix("_total")}),
+        "words": lambda place: re.search(rf"{re.escape(place)}(?![\w-])", everything) is not None,
     }
     return [[kind, place] for kind, place in asked["facts"] if not looks[kind](place)]
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from perfgate.core import Arm
+from perfgate.errors import ServerError
 from perfgate.results.server_info import ServerInfo, store_info
 from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.launch import Launch
@@ -32,9 +33,27 @@ def describe_start(server: Server) -> dict[str, Any]:
 
 
 def keep_info(server: Server, folder: Path, *, arm: Arm, start: int) -> None:
-    """Keep the settings that a ready server resolved to, where it tells them."""
+    """Keep the settings that a ready server resolved to, where it tells them. Raise ServerError if it did not take a switch."""
     if (settings := read_info(server)) is not None:
         store_info(folder, ServerInfo(arm=arm, start=start, settings=settings))
+        require_switches(server.launch, settings)
+
+
+def require_switches(launch: Launch, settings: Mapping[str, str]) -> None:
+    """Hold the switches that perfgate knows and gave against the settings: an option that is gone is taken for a longer one.
+
+    Raise ServerError for the first that is not on.
+    """
+    known = {fact.place for fact in launch.engine.facts if fact.kind == "option"}
+    words = launch.argv(0)
+    for option, following in zip(words, (*words[1:], "--"), strict=True):
+        name = option.removeprefix("--").replace("-", "_")
+        if option in known and following.startswith("--") and settings.get(name) != "True":
+            told = f"{name} is {settings[name]}" if name in settings else f"there is no {name}"
+            raise ServerError(
+                f"the server was started with {option}, and by its own settings {told}: it took the option for another one, or "
+                "left it out; use a version that perfgate knows, or a newer perfgate"
+            )
 
 
 def read_phases(launch: Launch, log: Path) -> dict[str, float]:

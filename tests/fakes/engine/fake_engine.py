@@ -6,17 +6,17 @@ settings), die_later (ends itself at the first flush), stall:N (hangs in its Nth
 window), gpu_full:N and ram_full:N (it dies in its Nth window for want of memory, with the words that PyTorch and Python have
 for it).
 
-A stall lasts FAKE_STALL_S seconds, which the fake load generator finds in one token. Left out, it is scaled down: a moment,
-and a window that is told to be ten times slower. Where FAKE_STALL_ONCE names a file, only the server that makes it stalls.
+A stall lasts FAKE_STALL_S seconds, which the fake load generator finds in one token. Left out, it is scaled down: a moment, and
+a window that is told to be ten times slower. Where FAKE_STALL_ONCE names a file, only the server that makes it stalls.
 FAKE_SLOW is how many times slower than usual the fake load generator finds the server. FAKE_SAYS is what it writes to its log
-at its start. FAKE_START_S is how long it takes to start, FAKE_HEALTH_S how long it takes to say that it is ready,
-FAKE_HEALTH_MEETS names a folder in which each server leaves a file once it was asked, and answers when FAKE_HEALTH_GUESTS (2)
-are there; FAKE_START_AFTER names one that must be there before a server starts to listen. FAKE_SERVERS=FOLDER:N lets only N
-servers come up, those that leave the first files in that folder. FAKE_LEAK_MIB is what it keeps of every window. FAKE_COMPILES
-are the numbers of the windows in which it compiles a kernel into TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those
-in which it writes that it retracted two requests. Where FAKE_NVML names a fake GPU, the server holds memory of it while it
-lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that no other
-makes.
+at its start. FAKE_LEFT_OUT is an option that its settings do not have. FAKE_START_S is how long it takes to start,
+FAKE_HEALTH_S how long it takes to say that it is ready, FAKE_HEALTH_MEETS names a folder in which each server leaves a file
+once it was asked, and answers when FAKE_HEALTH_GUESTS (2) are there; FAKE_START_AFTER names one that must be there before a
+server starts to listen. FAKE_SERVERS=FOLDER:N lets only N servers come up, those that leave the first files in that folder.
+FAKE_LEAK_MIB is what it keeps of every window. FAKE_COMPILES are the numbers of the windows in which it compiles a kernel into
+TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those in which it writes that it retracted two requests. Where FAKE_NVML
+names a fake GPU, the server holds memory of it while it lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the
+choice that it finds there, or leaves one that no other makes.
 """
 
 import itertools
@@ -166,6 +166,9 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/server_info":
             info = {"attention_backend": self.engine.env.get("FAKE_BACKEND", "triton"), "pid": self.engine.pid}
             info["internal_states"] = [1]
+            left_out = self.engine.env.get("FAKE_LEFT_OUT")
+            switches = [word for word in self.engine.argv if word.startswith("--") and word != left_out]
+            info = {word[2:].replace("-", "_"): True for word in switches} | info
             self.tell(200, b"{" if self.engine.behaviour == "no_info" else json.dumps(info).encode())
         else:
             if self.path == "/health_generate":

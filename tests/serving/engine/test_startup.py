@@ -1,17 +1,18 @@
 """What a start took, by its own log, and what its server resolved to."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm
-from perfgate.errors import EvidenceError
+from perfgate.errors import EvidenceError, ServerError
 from perfgate.results.footprint import read_cold_starts
 from perfgate.results.results import load_results
 from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.startup import count_cached, read_cache, read_phases
+from perfgate.serving.engine.startup import count_cached, read_cache, read_phases, require_switches
 from perfgate.serving.measure import measure
 from tests.fakes.requests import KeptProgress, build_request, list_problems, make_launch, use_fake_engine
 
@@ -164,3 +165,41 @@ def test_measure__cold_start_is_told_in_the_report(tmp_path, monkeypatch):
     assert "Cold start, base" in page
     assert "Cold start, candidate" not in page
     assert "0 kernels compiled" in page
+
+
+ON = {"enable_metrics": "True", "disable_cuda_graph": "True", "sleep_on_idle": "True"}
+
+
+@pytest.mark.parametrize("engine", ["sglang-cpu", "vllm"])
+def test_require_switches__that_are_on(engine):
+    args = ("--max-total-tokens", "64", "--tokenizer-fast", "--load-format=dummy")
+
+    require_switches(
+        replace(make_launch(engine), args=args), ON if engine == "sglang-cpu" else {"enable_prefix_caching": "False"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (ON | {"sleep_on_idle": "False"}, "--sleep-on-idle, and by its own settings sleep_on_idle is False"),
+        (
+            {"disable_cuda_graph": "True", "sleep_on_idle": "True"},
+            "--enable-metrics, and by its own settings there is no enable_m",
+        ),
+    ],
+)
+def test_require_switches__one_that_is_not(settings, told):
+    with pytest.raises(ServerError, match="use a version that perfgate knows") as caught:
+        require_switches(make_launch("sglang-cpu"), settings)
+
+    assert f"was started with {told}" in str(caught.value)
+
+
+def test_measure__a_switch_that_a_server_did_not_take_voids_the_session(tmp_path, monkeypatch):
+    use_fake_engine(monkeypatch, tmp_path)
+    candidate = ArmSpec(args=("--enable-metrics",), env={"FAKE_LEFT_OUT": "--enable-metrics"})
+    measure(build_request(tmp_path / "out", candidate=candidate), KeptProgress())
+    _, session = load_results(tmp_path / "out")
+
+    assert [problem for problem in list_problems(session) if "--enable-metrics, and by its own settings there is no" in problem]
