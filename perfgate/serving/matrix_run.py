@@ -27,6 +27,7 @@ from perfgate.results.writer import ResultWriter
 from perfgate.scenario.matrix import Matrix
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.engine_facts import verify_facts
 from perfgate.serving.engine.inheritance import inherit, read_steering
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.measure import open_drive, require_engine
@@ -74,6 +75,10 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     record = build_record(matrix, model)
     for name, scenario in scenarios.items():
         require_memory(scenario, read_config(model), {name: record.servers[name]})
+    python = ArmSpec().python
+    told = (verify_facts(scenario, [(record.servers[name], python)]) for name, scenario in scenarios.items())
+    for line in dict.fromkeys(line for lines in told for line in lines):
+        progress.step(line)
     measured = find_measured(launches.values())
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))

@@ -166,7 +166,7 @@ def note_unverified(request: Request, record: SessionRecord, progress: Progress)
 
     Raise EngineError for what a version lacks and the session needs.
     """
-    lines = verify_facts(request.scenario, record.arms, {arm: spec.python for arm, spec in request.arms.items()})
+    lines = verify_facts(request.scenario, ((record.arms[arm], spec.python) for arm, spec in request.arms.items()))
     for line in lines:
         progress.step(line)
     return replace(record, notes=(*record.notes, *lines))

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfgate.core import Arm
 from perfgate.engines.insides import order_version
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError
@@ -45,7 +44,7 @@ def verify(monkeypatch, tmp_path):
             equivalence=replace(scenario.equivalence, gsm8k=asked),
         )
         arm = SimpleNamespace(facts={ENGINES[engine].package: version}, argv=argv, env=env or {})
-        return verify_facts(scenario, {Arm.BASE: arm, Arm.CANDIDATE: arm}, dict.fromkeys(Arm, sys.executable))
+        return verify_facts(scenario, [(arm, sys.executable)] * 2)
 
     return run
 

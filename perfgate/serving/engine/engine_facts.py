@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from perfgate.core import Arm
 from perfgate.engines.engine import Engine
 from perfgate.engines.insides import EngineFact
 from perfgate.engines.sglang_insides import GSM8K, INJECT, LOAD_GENERATOR, MOE_PLUGIN, PLUGINS
@@ -25,14 +24,16 @@ _PYTHON = Tool(
 )
 
 
-def verify_facts(scenario: Scenario, arms: Mapping[Arm, ArmRecord], pythons: Mapping[Arm, str]) -> tuple[str, ...]:
+def verify_facts(scenario: Scenario, arms: Iterable[tuple[ArmRecord, str]]) -> tuple[str, ...]:
     """What could not be verified of the versions that the arms run, a line each; none for versions whose source was read.
+
+    An arm comes with the Python that runs it.
 
     Raise EngineError for what a version lacks and the session needs: an option on its command line, the load generator, a hook
     that an arm asks for, or the evaluation that the scenario asks for.
     """
     engine = ENGINES[scenario.server.engine]
-    told = [_verify_arm(scenario, engine, record, pythons[arm]) for arm, record in arms.items()]
+    told = [_verify_arm(scenario, engine, record, python) for record, python in arms]
     return tuple(dict.fromkeys(line for lines in told for line in lines))
 
 

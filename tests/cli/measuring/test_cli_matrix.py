@@ -8,6 +8,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm, Role
+from perfgate.errors import EngineError
 from perfgate.report.cells import remark, tabulate_cells
 from perfgate.results.answers import load_answers
 from perfgate.results.expert_use import list_use
@@ -196,6 +197,19 @@ def test_matrix__killed_and_resumed(*, write, monkeypatch, tmp_path, lines, use)
     assert wait_for_leftovers(tmp_path / "state") == []
     assert again[:2] == (0, out)
     assert len(read_entries(folder)) == len(entries)
+
+
+def test_matrix__an_unknown_engine_is_told_before_anything_is_measured(write, tmp_path, monkeypatch, capsys):
+    def refuse(_, arms):
+        [(record, _)] = arms
+        raise EngineError(f"sglang {record.facts['sglang']} has no --enable-metrics")
+
+    monkeypatch.setattr("perfgate.serving.matrix_run.verify_facts", refuse)
+    code = main(["matrix", write(), "--out", str(tmp_path / "out")])
+
+    assert code == EngineError.exit_code
+    assert "has no --enable-metrics" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_matrix__another_one_is_not_gone_on_with(write, tmp_path, capsys):
