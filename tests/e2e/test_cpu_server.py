@@ -36,7 +36,7 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.equivalence import ask
 from perfgate.serving.experts import expert_probe
-from perfgate.serving.experts.expert_probe import draw_prompts, probe, read_passes
+from perfgate.serving.experts.expert_probe import Generate, draw_prompts, probe, read_passes
 from perfgate.serving.experts.expert_recorder import RECORD
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.profiling import profile_server
@@ -225,7 +225,7 @@ def test_probe__what_prefill_chooses_is_what_decode_chose(server):
     decoded = [one for one in read_passes(folder / RECORD) if one.tokens == 1][:16]
     (folder / RECORD).unlink()
     server.flush_cache()
-    expert_probe._compute(server, prompt + answer[:16])
+    post(server, Generate.path, Generate().write([prompt + answer[:16]], 1), what="its text", timeout_s=60.0)
     [whole] = [one for one in read_passes(folder / RECORD) if one.tokens == 48]
     expert_probe._switch(folder, is_on=False)
 

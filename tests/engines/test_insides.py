@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +19,6 @@ from perfgate.serving.engine.engine_facts import PROBE, verify_facts
 from perfgate.serving.engine.source_probe import has_name, list_options
 from perfgate.serving.experts import expert_recorder, vllm_recorder
 from perfgate.serving.injection import injection
-from perfgate.serving.model import routed_weights
 from perfgate_moe.engines import sglang_layer as moe_layer
 from tests.fakes.engine.engine_tree import write_engine
 from tests.fakes.requests import build_text
@@ -293,8 +291,11 @@ def list_hooks(engine, module):
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{engine}."):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-    values = [value for name, value in vars(import_module(module)).items() if name.isupper() and isinstance(value, str)]
-    yield from (value for value in values if re.fullmatch(rf"{engine}(\.\w+)+\.[A-Za-z_]\w*", value) and value not in MODULES)
+        # Read and not imported: some plug-ins need torch, which is not everywhere.
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if re.fullmatch(rf"{engine}(\.\w+)+\.[A-Za-z_]\w*", text) and text not in MODULES:
+                yield text
 
 
 MODULES = {moe_layer.MODULE, moe_layer.ALLOCATOR, vllm_recorder.RUNNER, vllm_recorder.GRAPHS}
@@ -314,7 +315,7 @@ def test_list_hooks__finds_those_of_each_plug_in():
         injection.TOKENISE,
         injection.ALL_REDUCE,
         expert_recorder.TOP_K,
-        routed_weights.DUMMY,
+        "sglang.srt.model_loader.loader.initialize_dummy_weights",
     }
     assert ("vllm", "vllm.distributed.get_pp_group") in HOOKS
 
