@@ -1,6 +1,6 @@
 """Write the tiles that the layer benchmark found for SGLang where a server of SGLang looks for them.
 
-python benchmarks/kernels/sglang_config.py FOLDER benchmarks/h200/kernels/gpt-oss-20b*.json
+python benchmarks/kernels/sglang_config.py FOLDER benchmarks/h200/kernels/gpt-oss-20b{.json,-large.json.xz}
 
 Start the server with SGLANG_MOE_CONFIG_DIR=FOLDER: a comparison of servers is then one of layers that were both tuned, and not
 of tuned tiles with those that SGLang falls back to.
@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from table import read_survey
+
 from perfgate_moe.engines.sglang_peer import config_of
 from perfgate_moe.layer.tiles import plan_from
 from perfgate_moe.timing.shapes import SHAPES
@@ -23,7 +25,7 @@ FP8 = ",dtype=fp8_w8a8,block_shape=[128, 128]"  # 4-bit weights are widened, and
 
 
 def main(folder: Path, results: list[Path]) -> None:
-    cells = [cell for result in results for cell in json.loads(result.read_text(encoding="utf-8"))["cells"]]
+    cells = [cell for result in results for cell in read_survey(result)["cells"]]
     place = folder / "configs" / VERSIONED.format(read_triton_version().replace(".", "_"))
     place.mkdir(parents=True, exist_ok=True)
     for name in dict.fromkeys(cell["shape"] for cell in cells):
