@@ -83,8 +83,8 @@ class Engine:
     `backend` is the beginning of the names that the load generator has for this engine. `overrides_option` changes the model's
     config on the command line. `memory` says what its options take of a card. `steering` are beginnings of the names of
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
-    our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source; None where
-    none were read. `ranks_option` names the port at which a server's ranks meet; None leaves it to the engine.
+    our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source.
+    `ranks_option` names the port at which a server's ranks meet; None leaves it to the engine.
     `segments` are the names, a pattern, of shared memory that it leaves where it is killed; None where it has none.
     `explain_refused` takes the arguments of server and load generator, and a version, and says why that cannot serve them.
     """
@@ -105,7 +105,7 @@ class Engine:
     work: Mapping[str, str]
     caches: tuple[CacheFolder, ...]
     choices: str = "TORCHINDUCTOR_CACHE_DIR"
-    insides: Insides | None = None
+    insides: Insides
     explain_refused: Callable[[Sequence[str], str], str | None] = lambda *_: None
     dialect: Dialect = "sglang"
     model_option: str = "--model-path"
@@ -132,7 +132,5 @@ class Engine:
 
     @property
     def facts(self) -> tuple[EngineFact, ...]:
-        """What perfgate uses of its source: facts of its insides, gauges and counters; none where none were read."""
-        if self.insides is None:
-            return ()
+        """What perfgate uses of its source: facts of its insides, gauges and counters."""
         return (*self.insides.facts, *self.insides.list_metrics((*self.gauges.items(), *self.counters.items())))

@@ -353,12 +353,7 @@ def is_sglang(engine: Engine) -> bool:
 
 
 CAPABILITIES = (
-    Capability(
-        name="source",
-        what="names, options and words that perfgate uses stand in its source",
-        attempt=read_facts,
-        applies=lambda engine: engine.insides is not None,
-    ),
+    Capability(name="source", what="names, options and words that perfgate uses stand in its source", attempt=read_facts),
     Capability(name="start", what="the process opens its port", attempt=start, is_vital=True),
     Capability(name="ready", what="it says that it generated a token", attempt=get_ready, is_vital=True),
     Capability(name="serve", what="tokens as asked for, on the engine's own path", attempt=serve, applies=is_sglang),

@@ -281,5 +281,5 @@ def _tell_unread(handoff: Handoff, name: str) -> Iterator[str]:
     """That the version of an arm's engine is not one that perfgate knows; what was found in its source stayed behind."""
     engine = ENGINES[name]
     for version in dict.fromkeys(found.facts.get(engine.package, "") for found in handoff.arms.values()):
-        if engine.insides is not None and (unread := engine.insides.describe_unread(version)) is not None:
+        if (unread := engine.insides.describe_unread(version)) is not None:
             yield f"{engine.package} {version} {unread}: the log of the job that measured says what was found in its source"

@@ -39,8 +39,8 @@ def verify_facts(scenario: Scenario, arms: Iterable[tuple[ArmRecord, str]]) -> t
 
 def _verify_arm(scenario: Scenario, engine: Engine, record: ArmRecord, python: str) -> tuple[str, ...]:
     insides, version = engine.insides, record.facts.get(engine.package, "")
-    unread = None if insides is None else insides.describe_unread(version)
-    if insides is None or unread is None:
+    unread = insides.describe_unread(version)
+    if unread is None:
         return ()
     uses = set(_list_uses(scenario, engine, record))
     # Of an option that is true or false the opposite has a name of its own.
@@ -68,8 +68,6 @@ def _list_uses(scenario: Scenario, engine: Engine, record: ArmRecord) -> Iterato
 def list_lost(engine: Engine, python: str) -> tuple[EngineFact, ...]:
     """The facts of an engine that the source installed beside `python` does not show, whatever its version."""
     insides, package = engine.insides, engine.package
-    if insides is None:
-        return ()
     asked = {
         "package": package,
         "arguments": insides.arguments,

@@ -458,7 +458,7 @@ from perfgate.engines import table as engines
 from perfgate.engines.sglang import SGLANG
 from perfgate.serving.watch.telemetry import Telemetry
 place = "tests.fakes.engine.fake_engine"
-fake = replace(SGLANG, name="sglang-cpu", package="pytest", module=place, args=(), env={}, insides=None)
+fake = replace(SGLANG, name="sglang-cpu", package="pytest", module=place, args=(), env={})
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready
