@@ -39,7 +39,7 @@ ROUNDS = 30
 NORM_EPS = 1e-5
 MAX_TOKENS = 2048  # SGLang's default for FlashInfer's workspace
 LAYER_NAMES = ("sglang", "ours-slots")
-Sum = Callable[[Problem, Tensor], Tensor]
+Sum = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,28 +98,28 @@ def list_sums(rank: Rank, tokens: int, width: int, fused: Callable[..., Any] | N
     gain = torch.ones(width, dtype=torch.bfloat16, device="cuda")
     residual = torch.zeros(tokens, width, dtype=torch.bfloat16, device="cuda")
 
-    def nccl(_: Problem, part: Tensor) -> Tensor:
+    def nccl(part: Tensor) -> Tensor:
         dist.all_reduce(part)
         return part
 
-    def own(_: Problem, part: Tensor) -> Tensor:
+    def own(part: Tensor) -> Tensor:
         total: Tensor = rank.communicator.custom_all_reduce(part)
         return total
 
-    def own_normed(problem: Problem, part: Tensor) -> Tensor:
-        total = own(problem, part)
+    def own_normed(part: Tensor) -> Tensor:
+        total = own(part)
         fused_add_rmsnorm(total, residual, gain, NORM_EPS)
         return total
 
     found = {
-        "nothing": Behind(run=lambda _, part: part, is_summed=False),
+        "nothing": Behind(run=lambda part: part, is_summed=False),
         "nccl": Behind(run=nccl),
         "sglang": Behind(run=own),
         "sglang, norm": Behind(run=own_normed, residual=residual),
     }
     if fused is not None:
 
-        def one_kernel(_: Problem, part: Tensor) -> Tensor:
+        def one_kernel(part: Tensor) -> Tensor:
             normed = torch.empty_like(part)
             fused(part, residual, normed, gain)
             return normed
@@ -150,7 +150,7 @@ def find_fused(rank: Rank, width: int) -> Callable[..., None]:
 
 def chain(layer: LayerFunction | None, behind: Behind, problem: Problem) -> Tensor:
     """One layer and what follows it; without a layer, the sum of what lies in its output."""
-    return behind.run(problem, problem.out if layer is None else layer(problem))
+    return behind.run(problem.out if layer is None else layer(problem))
 
 
 def check(run: LayerFunction, behind: Behind, problem: Problem, total: Tensor) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import orjson
 
@@ -26,6 +26,7 @@ from perfgate.errors import EvidenceError, ServerError
 from perfgate.results.expert_use import RawTrace, parse_raw, unpack
 from perfgate.serving.engine.conversation import Asked, post
 from perfgate.serving.engine.server import Server
+from perfgate.serving.equivalence import COMPLETIONS_PATH, GENERATE_PATH
 from perfgate.serving.experts.expert_recorder import HOLD_S, HOOKED, ON, RECORD
 from perfgate.serving.model.model_guard import read_vocabulary
 from perfgate.stats.expert_use import Unknown
@@ -67,10 +68,7 @@ def probe(server: Server, folder: Path, max_concurrency: int) -> RawTrace | Unkn
 class Dialect(Protocol):
     """How token ids are sent to an engine and got back."""
 
-    @property
-    def path(self) -> str:
-        """Where requests are sent."""
-        ...
+    path: ClassVar[str]
 
     def write(self, prompts: Texts, tokens: int) -> dict[str, Any]:
         """The request for so many greedy tokens behind each prompt."""
@@ -84,7 +82,7 @@ class Dialect(Protocol):
 class Generate:
     """SGLang's own."""
 
-    path = "/generate"
+    path: ClassVar[str] = GENERATE_PATH
 
     def write(self, prompts: Texts, tokens: int) -> dict[str, Any]:
         """The request of all prompts at once; that of a text whose choices are wanted is of one prompt and one token."""
@@ -103,8 +101,8 @@ class Generate:
 class Completions:
     """OpenAI's, with vLLM's ids beside the text."""
 
+    path: ClassVar[str] = COMPLETIONS_PATH
     model: str
-    path: str = "/v1/completions"
 
     def write(self, prompts: Texts, tokens: int) -> dict[str, Any]:
         """The request of all prompts at once."""
