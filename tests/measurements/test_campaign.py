@@ -162,6 +162,16 @@ def test_run__what_fails_is_told_and_not_tried_again(place, monkeypatch):
     assert (place.home / campaign.LOG).read_text().count("FAILED") == 1
 
 
+def test_run__row_that_is_there_twice_is_tried_again_where_it_failed(place, monkeypatch):
+    tell = "import sys; print(sys.argv[1]); sys.exit(sys.argv[1] == 'void')"
+    words = iter(["void", "whole"])
+    monkeypatch.setattr(campaign, "build_argv", lambda *_: [sys.executable, "-c", tell, next(words)])
+    call = make_call(place)
+    call.run([make_row(module="a.module")] * 3)
+
+    assert (call.state["done"]["aa"]["is_whole"], call.state["done"]["aa"]["last_words"]) == (True, "whole")
+
+
 @pytest.mark.usefixtures("little")
 def test_run__session_that_ended_as_void_is_kept_aside_and_measured_anew(place):
     row = make_row()

@@ -140,9 +140,11 @@ class Campaign:
         path.with_suffix(".new").replace(path)
 
     def run(self, table: Sequence[Wanted]) -> None:
-        """Go through the table until the time is spent."""
+        """Go through the table until the time is spent. A row that is there twice is tried again where it failed."""
+        tried: set[str] = set()
         for wanted in table:
-            if wanted.name in self.state["done"]:
+            done = self.state["done"].get(wanted.name)
+            if done is not None and (done["is_whole"] or wanted.name not in tried):
                 continue
             if self.failed >= MAX_FAILED:
                 self.say(f"{self.failed} measurements in a row ended without a block: the call ends, the next would fail alike")
@@ -155,6 +157,7 @@ class Campaign:
             if self.left_s < needed_s:
                 self.say(f"{wanted.name}: not begun, {needed_s:.0f} s are needed")
                 continue
+            tried.add(wanted.name)
             self.measure(wanted, folder)
 
     def guess(self, wanted: Wanted, folder: Path) -> float:
@@ -486,7 +489,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--carried", type=Path, help="a folder with the state and caches that an earlier machine left")
     parser.add_argument("--home", type=Path, default=Path("/tmp/perfgate-campaign"))  # noqa: S108 - kept between calls
     parser.add_argument("--table", type=Path, default=HERE / "wanted.toml")
-    parser.add_argument("--row", action="append", default=[], help="measure this row; repeatable, in the order of want")
+    parser.add_argument("--row", action="append", default=[], help="measure this row; repeatable, tried again if it failed")
     parser.add_argument("--gpus", type=int, default=1, help="measure the rows whose servers take so many GPUs, and no others")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--retry", action="store_true", help="try again what failed, on this machine or another")
