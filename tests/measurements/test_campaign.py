@@ -497,7 +497,8 @@ def test_overlays__other_releases_pin_what_the_bundle_has_otherwise(release):
 def test_overlays__each_pins_what_the_bundle_lacks_or_has_otherwise(name):
     lines = bundle.PINS.read_text().splitlines()
 
-    assert all(pin.count("==") == 1 and pin not in lines for pin in bundle.OVERLAYS[name].wheels)
+    pins = (*bundle.OVERLAYS[name].wheels, *bundle.OVERLAYS[name].parts)
+    assert all(pin.count("==") == 1 and pin not in lines for pin in pins)
 
 
 def test_overlays__another_engine_comes_first_and_keeps_its_code():
@@ -562,6 +563,19 @@ def test_write_over__hides_packages_and_brings_files_of_no_wheel(archives):
         assert tar.extractfile("sglang/router.py").read() == b"number = 7\n"
         gone = tar.extractfile(bundle.GONE).read().decode().split()
     assert gone[-2:] == ["sglang/old/only.py", "torchlet/__init__.py"]
+
+
+def test_write_over__takes_part_of_a_wheel_and_leaves_its_package(archives):
+    first, second = archives
+    files = {"sglang/__init__.py": "number = 18\n", "sglang/same.py": "", "sglang/new.py": "new = 1\n"}
+    wheel = write_wheel(second.parent, "sglang", "0.5.18", files)
+    overlay = bundle.Overlay(wheels=(), parts={"sglang==0.5.18": "sglang/[!_]*"}, hidden=("sglang/old/*", "sglang/same.py"))
+    part = second.with_name("part.tar.xz")
+    bundle.write_over(part, [wheel], first, overlay)
+
+    with tarfile.open(part) as tar:
+        assert tar.getnames() == [bundle.GONE, "sglang/new.py"]
+        assert tar.extractfile(bundle.GONE).read().decode().split() == ["sglang/old/only.py"]
 
 
 def write_library(folder, wheel, name, code):

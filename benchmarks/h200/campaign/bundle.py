@@ -38,10 +38,12 @@ PINS = Path(__file__).with_name("requirements.txt")
 class Overlay:
     """What is laid over the bundle: the wheels that it lacks or has otherwise.
 
-    The bundle's files whose names match a pattern of `hidden` are gone; `stand_ins` are files of no wheel.
+    Of the wheels of `parts` come only the files that match a pattern. The bundle's files whose names match a pattern of
+    `hidden` are gone where no wheel brings them; `stand_ins` are files of no wheel.
     """
 
     wheels: tuple[str, ...]
+    parts: Mapping[str, str] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
     stand_ins: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -50,9 +52,12 @@ OVERLAYS = {
     # Releases, with what they pin otherwise by their Requires-Dist; all else that a server imports here is asked for alike.
     "0.5.15.post1": Overlay(wheels=("sglang==0.5.15.post1", "sglang-kernel==0.4.4", "flashinfer-python==0.6.12")),
     "0.5.17": Overlay(wheels=("sglang==0.5.17", "flashinfer-python==0.6.15.post1")),
-    # A release of torch 2.13 over the kernels that torch 2.11 can load: no release that anybody has, but its Python.
+    # A release of torch 2.13 over the kernels that torch 2.11 can load: no release that anybody has, but its Python. The
+    # `triton_kernels` that it imports lie in the wheel of its own kernels, and are Python as well.
     "old-kernels-0.5.21": Overlay(
-        wheels=("sglang==0.5.21", "flashinfer-python==0.6.18", "xgrammar==0.2.7", "compressed-tensors==0.18.0")
+        wheels=("sglang==0.5.21", "flashinfer-python==0.6.18", "xgrammar==0.2.7", "compressed-tensors==0.18.0"),
+        parts={"sglang-kernel==0.4.7": "triton_kernels/*"},
+        hidden=("triton_kernels/*",),
     ),
     # The last vLLM whose wheel pins torch 2.11, and what its server imports that the bundle lacks or has too old. It ships a
     # `triton_kernels` of its own, and would take the bundle's.
@@ -169,12 +174,14 @@ def strip(library: bytes) -> bytes:
         return path.read_bytes()
 
 
-def read_kept(wheels: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+def read_kept(wheels: Sequence[Path], parts: Mapping[str, str] | None = None) -> Iterator[tuple[str, bytes]]:
     """Names and contents of what is kept of all wheels, in one order."""
+    patterns = {pin.replace("-", "_").replace("==", "-"): pattern for pin, pattern in (parts or {}).items()}
     for wheel in sorted(wheels):
+        pattern = patterns.get("-".join(wheel.name.split("-")[:2]), "*")
         with ZipFile(wheel) as files:
             for name in sorted(files.namelist()):
-                if not name.endswith("/") and not is_any(name, LEFT_OUT):
+                if not name.endswith("/") and fnmatch(name, pattern) and not is_any(name, LEFT_OUT):
                     yield name, shrink(name, files.read(name))
 
 
@@ -187,9 +194,10 @@ def write(archive: Path, wheels: Sequence[Path]) -> None:
 
 def write_over(archive: Path, wheels: Sequence[Path], bundle: Path, overlay: Overlay) -> None:
     """Put what makes something else of the bundle into one tar.xz: first the names of what is gone, then what differs."""
-    digests, own = read_bundle(bundle, {wheel.name.partition("-")[0] for wheel in wheels})
-    kept = dict(read_kept(wheels)) | dict(overlay.stand_ins)
-    gone = sorted(own - kept.keys() | {name for name in digests if is_any(name, overlay.hidden)})
+    partial = {pin.partition("==")[0].replace("-", "_") for pin in overlay.parts}
+    digests, own = read_bundle(bundle, {wheel.name.partition("-")[0] for wheel in wheels} - partial)
+    kept = dict(read_kept(wheels, overlay.parts)) | dict(overlay.stand_ins)
+    gone = sorted((own | {name for name in digests if is_any(name, overlay.hidden)}) - kept.keys())
     with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         add(tar, GONE, "".join(f"{name}\n" for name in gone).encode())
         for name, content in kept.items():
@@ -221,7 +229,11 @@ def main() -> None:
     options = parser.parse_args()
     if (options.release is None) != (options.over is None):
         parser.error("--release and --over belong together")
-    wanted = ("--requirement", str(PINS)) if options.release is None else OVERLAYS[options.release].wheels
+    wanted = (
+        ("--requirement", str(PINS))
+        if options.release is None
+        else (*OVERLAYS[options.release].wheels, *OVERLAYS[options.release].parts)
+    )
     with tempfile.TemporaryDirectory() as folder:
         wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else download(Path(folder), *wanted)
         if options.over is None:
