@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from dataclasses import fields
 from importlib.util import find_spec
 from math import log
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from zipfile import ZipFile
 
+import psutil
 import pytest
 
 from benchmarks.h200.campaign import bundle, campaign, keep, recorder, releases, symbols
@@ -393,6 +395,19 @@ def test_keep__what_a_command_printed_and_how_it_ended(tmp_path):
     assert (told["exit_code"], told["argv"]) == (3, words)
     assert str(tmp_path / "caches") in (tmp_path / "kept" / "output.txt").read_text()
     assert json.loads((tmp_path / "kept" / "run.json").read_text()) == told
+
+
+def test_keep__ends_what_a_command_that_hangs_has_spawned(tmp_path, monkeypatch):
+    monkeypatch.setattr(keep, "LIMIT_S", 2.0)
+    sleep = "import time; time.sleep(60)"
+    spawn = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1]]).pid, flush=True); {sleep}"
+    told = keep.keep(["-c", spawn, sleep], tmp_path, None)
+    spawned = int((tmp_path / "output.txt").read_text())
+
+    assert told["exit_code"] == "ended after 2 s"
+    with suppress(psutil.NoSuchProcess):
+        while psutil.Process(spawned).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)
 
 
 def test_main__dry_run_starts_nothing(tmp_path, capsys):

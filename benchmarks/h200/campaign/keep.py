@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import distributions
-from os import environ
 from pathlib import Path
 
 from perfgate.serving.engine.arms import list_caches
@@ -25,18 +27,27 @@ PACKAGES = ("sglang", "torch", "triton")
 
 
 def keep(words: Sequence[str], folder: Path, caches: Path | None) -> dict[str, object]:
-    """Run the command and write both files; what `run.json` says. One that hangs is ended after LIMIT_S."""
+    """Run the command and write both files; what `run.json` says. One that hangs is ended after LIMIT_S.
+
+    With the command ends what it has spawned.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**environ, **list_caches(caches)}
+    environment = {**os.environ, **list_caches(caches)}
     code: int | str
     begun = time.monotonic()
     with (folder / "output.txt").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *words], env=environment, stdout=output, stderr=output, start_new_session=True
+        )
         try:
-            code = subprocess.run(
-                [sys.executable, *words], env=environment, stdout=output, stderr=output, check=False, timeout=LIMIT_S
-            ).returncode
+            code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             code = f"ended after {LIMIT_S:.0f} s"
+        finally:
+            # What a command has spawned would go on beside the next measurement.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     versions = {one.name: one.version for one in distributions() if one.name in PACKAGES}
     told = {"argv": list(words), "exit_code": code, "seconds": round(time.monotonic() - begun, 1), "versions": versions}
     (folder / "run.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
@@ -48,6 +59,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--caches", type=Path)
     options, words = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     print(json.dumps(keep(words, options.out, options.caches)))
 
 
