@@ -37,6 +37,9 @@ from perfgate_moe.timing.tuner import runner
 RANKS = 2
 ROUNDS = 30
 NORM_EPS = 1e-5
+LIMIT = TOLERANCES["bfloat16"]
+# A norm rounds twice more, its own sum and its answer, each by 2**-9 / 3**0.5 of the norm on average.
+NORM_LIMIT = replace(LIMIT, relative=4.5e-3, angle=1.02e-5)
 MAX_TOKENS = 2048  # SGLang's default for FlashInfer's workspace
 LAYER_NAMES = ("sglang", "ours-slots")
 Sum = Callable[[Tensor], Tensor]
@@ -155,12 +158,13 @@ def chain(layer: LayerFunction | None, behind: Behind, problem: Problem) -> Tens
 
 def check(run: LayerFunction, behind: Behind, problem: Problem, total: Tensor) -> dict[str, Any]:
     """Distances of a first answer from the float64 sum over the ranks, or from the norm of it."""
-    wanted = total
+    wanted, limit = total, LIMIT
     if behind.residual is not None:
+        limit = NORM_LIMIT
         behind.residual.zero_()
         wanted = total / (total.square().mean(dim=1, keepdim=True) + NORM_EPS).sqrt()
     errors = measure(run(problem), wanted)
-    return {"relative": errors.relative, "problems": TOLERANCES["bfloat16"].violations(errors)}
+    return {"relative": errors.relative, "problems": limit.violations(errors)}
 
 
 def capture(run: LayerFunction, layers: Sequence[Problem], communicator: Any | None) -> torch.cuda.CUDAGraph:

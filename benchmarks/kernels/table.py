@@ -1,6 +1,7 @@
 """Turn results of layer.py into the table of docs/evidence/kernels.md, and into the plans that the package ships.
 
 python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json{,.xz}
+python benchmarks/kernels/table.py benchmarks/h200/kernels/two-gpus/all-reduce.json.xz
 python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json{,.xz}
 """
 
@@ -24,6 +25,8 @@ HEAD = (
     "| M | ours, us | atomic32, us | SGLang, us | fused sum, us | stock, us "
     "| best SGLang / ours | A/A | floor, us | error ratio |"
 )
+SUMS = ("nothing", "nccl", "sglang", "sglang, norm", "flashinfer, norm")
+SUMS_HEAD = f"| M | | {' | '.join(SUMS)} |"
 
 
 def read_survey(path: Path) -> dict[str, Any]:
@@ -64,6 +67,27 @@ def fastest_sglang(samples: dict[str, list[float]]) -> str:
     return min((name for name in THEIRS if name in samples), key=lambda name: median(samples[name]))
 
 
+def sum_rows(cells: list[dict[str, Any]]) -> list[str]:
+    """Lines of markdown for each number of tokens of all_reduce.py: what a sum takes alone, and behind both layers.
+
+    All are of the first rank; FlashInfer's, which is timed in a second pass, beside that pass's own layers.
+    """
+    lines = []
+    for tokens in sorted({cell["tokens"] for cell in cells}):
+        passes = {cell["with_fused"]: cell for cell in cells if cell["tokens"] == tokens}
+        found = {name: passes[name.startswith("flashinfer")] for name in SUMS}
+        middle = {name: {key: median(values) for key, values in cell["samples_us"][0].items()} for name, cell in found.items()}
+        ratios = {name: cell["sglang_over_ours"][0][f"ours-slots + {name}"] for name, cell in found.items()}
+        told = {
+            "alone": [f"{middle[name][f'no layer + {name}']:.1f}" if name != "nothing" else "" for name in SUMS],
+            "behind SGLang's": [f"{middle[name][f'sglang + {name}']:.1f}" for name in SUMS],
+            "behind ours": [f"{middle[name][f'ours-slots + {name}']:.1f}" for name in SUMS],
+            "SGLang / ours": [f"{ratios[name][0]:.3f} [{ratios[name][1]:.3f}, {ratios[name][2]:.3f}]" for name in SUMS],
+        }
+        lines += [f"| {tokens} | {what} | {' | '.join(values)} |" for what, values in told.items()]
+    return lines
+
+
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Shape -> tokens -> the fastest deterministic plan of ours whose answer was right."""
     table: dict[str, dict[str, Any]] = {}
@@ -98,9 +122,9 @@ def main() -> None:
         "--plans", type=Path, help="put the plans of ours into this file, whose other plans stay, instead of printing the table"
     )
     options = parser.parse_args()
-    # Other files beside them, such as a tuner's, hold no cells.
+    # Other files beside them, such as a tuner's, hold no cells; a file of all_reduce.py those of two ranks.
     found = {path.name.removesuffix(".xz"): read_survey(path) for path in options.results}
-    contents = {name: content for name, content in found.items() if "cells" in content}
+    contents = {name: content for name, content in found.items() if "cells" in content and "communicator" not in content}
     cells = [cell for content in contents.values() for cell in content["cells"]]
     if options.plans:
         write_plans(options.plans, contents)
@@ -111,6 +135,9 @@ def main() -> None:
         print("|---" * 10 + "|")
         for cell in sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"])):
             print(row(cell))
+    for content in found.values():
+        if "communicator" in content:
+            print("\n".join(["\nover two GPUs\n", SUMS_HEAD, "|---" * (len(SUMS) + 2) + "|", *sum_rows(content["cells"])]))
 
 
 if __name__ == "__main__":

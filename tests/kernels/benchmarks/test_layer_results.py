@@ -193,3 +193,10 @@ def test_drawing__of_layers_is_of_todays_results(tmp_path):
 
     committed = root / "docs" / "evidence" / "kernels-layers.svg"
     assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"draw it anew by {script}"
+
+
+def test_sum_rows__documentation_states_those_of_the_committed_file(table):
+    cells = table.read_survey(FOLDER.parent / "h200" / "kernels" / "two-gpus" / "all-reduce.json.xz")["cells"]
+    page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
+
+    assert page[page.index(table.SUMS_HEAD) :].split("\n\n")[0].splitlines()[2:] == table.sum_rows(cells)
