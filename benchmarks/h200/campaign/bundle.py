@@ -50,7 +50,9 @@ OVERLAYS = {
     # Releases, with what they pin otherwise by their Requires-Dist; all else that a server imports here is asked for alike.
     "0.5.15.post1": Overlay(wheels=("sglang==0.5.15.post1", "sglang-kernel==0.4.4", "flashinfer-python==0.6.12")),
     "0.5.17": Overlay(wheels=("sglang==0.5.17", "flashinfer-python==0.6.15.post1")),
-    # A release of torch 2.13 over the kernels that torch 2.11 can load: no release that anybody has, but its Python.
+    # A release of torch 2.13 over the kernels that torch 2.11 can load: no release that anybody has, but its Python. Tried
+    # once, on an H200 on 2026-11-27: the server ends while it loads the weights, "No module named 'triton_kernels.matmul'".
+    # As predicted, it asks for a name that the older kernels lack: they call that module `matmul_ogs`.
     "old-kernels-0.5.21": Overlay(
         wheels=("sglang==0.5.21", "flashinfer-python==0.6.18", "xgrammar==0.2.7", "compressed-tensors==0.18.0")
     ),
