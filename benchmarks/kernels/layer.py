@@ -3,46 +3,63 @@
 python benchmarks/kernels/layer.py --shape gpt-oss-20b --tokens 1 4 16 64 256 1024 4096 --out OUT.json
 
 Layers with quantised weights have one variant of ours, and SGLang's plain layer is the peer. It reads 8-bit weights as they
-are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so. vLLM has one
-cut for both products, and other layers for 4-bit weights; where it is not installed it is left out.
+are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so. For 4-bit
+weights SGLang's default is another runner, `sglang-mxfp4`, which reads them as they are and chooses tiles by itself; it is
+timed with what its router makes for both products, and as `sglang-mxfp4-routed` with that made before. vLLM has one cut for
+both products, and other layers for 4-bit weights. What is not installed is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from perfgate_moe.engines import vllm_peer
+from perfgate_moe.engines import sglang_mxfp4_peer, vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
 from perfgate_moe.layer.reference import oracle
-from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_to
+from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_from, plan_to
 from perfgate_moe.timing import search
 from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
 from perfgate_moe.timing.shapes import LAYERS, SHAPES, problems, weight_sets
 from perfgate_moe.timing.survey import read_state
 from perfgate_moe.timing.timing import capture, interleave, profile_us, ratio_interval
-from perfgate_moe.timing.tuner import UNLIMITED, VLLM, Budget, find_plan, name_weights, read_weights, runner
+from perfgate_moe.timing.tuner import (
+    UNLIMITED,
+    UPSTREAM_MXFP4,
+    VLLM,
+    Budget,
+    Searched,
+    find_plan,
+    name_weights,
+    read_weights,
+    runner,
+)
 
 ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
-QUANTISED_SUBJECTS = {"fp8": ("ours-slots", "sglang", VLLM), "mxfp4": ("ours-slots", "sglang")}
+QUANTISED_SUBJECTS = {"fp8": ("ours-slots", "sglang", VLLM), "mxfp4": ("ours-slots", "sglang", UPSTREAM_MXFP4)}
+OPTIONAL = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer}
+Find = Callable[[str, Sequence[Problem]], tuple[TilePlan, Searched]]
+ROUTED_AHEAD = f"{UPSTREAM_MXFP4}-routed"
 OWNER_TOKENS = 4
 LARGEST = 128 * 256 * 4  # rows, columns and stages of the tile that wins most often: its row groups are compiled ahead too
 
 
-def check(subject: str, plan: TilePlan, problem: Problem, reference: torch.Tensor, precision: str) -> dict[str, object]:
+def check(subject: str, plan: TilePlan | None, problem: Problem, reference: torch.Tensor, precision: str) -> dict[str, object]:
     """Distances of a subject's answer on a timed problem, and which of them the suite would not accept."""
     problem.out.fill_(float("nan"))
     errors = measure(runner(subject, plan)(problem), reference)
@@ -51,8 +68,15 @@ def check(subject: str, plan: TilePlan, problem: Problem, reference: torch.Tenso
     return found | ({"problems": problems_found} if problems_found else {})
 
 
-def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits: Ceilings, budget: Budget) -> dict[str, object]:
-    """Tune, check and time every subject, on its own weights, at one number of tokens."""
+def find_unless_known(
+    known: dict[str, TilePlan], budget: Budget, subject: str, layers: Sequence[Problem]
+) -> tuple[TilePlan, Searched]:
+    """A subject's best plan within its budget; one that is known is not searched for."""
+    return (known[subject], Searched(budget=budget)) if subject in known else find_plan(subject, layers, budget)
+
+
+def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits: Ceilings, find: Find) -> dict[str, object]:
+    """Tune by `find`, check and time every subject, on its own weights, at one number of tokens."""
     chosen = [s for s in weights if s != "ours-owner" or tokens <= OWNER_TOKENS]
     layers = {subject: problems(SHAPES[shape], tokens, weights[subject]) for subject in chosen}
     asked = layers[chosen[0]]
@@ -60,10 +84,12 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
         layers[VLLM] = [vllm_peer.fold_scaling(each) for each in layers[VLLM]]
     reference = oracle(asked[0])
     began = time.perf_counter()
-    plans, searched = {}, {}
+    plans: dict[str, TilePlan | None] = dict.fromkeys(chosen)
+    searched = {}
     for subject in chosen:
-        plans[subject], found = find_plan(subject, layers[subject], budget)
-        searched[subject] = {"tried": len(found.seen), "seconds_us": found.seen}
+        if subject != UPSTREAM_MXFP4:
+            plans[subject], found = find(subject, layers[subject])
+            searched[subject] = {"tried": len(found.seen), "seconds_us": found.seen}
     tuning_s = time.perf_counter() - began
     precision = SHAPES[shape].precision
     errors = {subject: check(subject, plans[subject], layers[subject][0], reference, precision) for subject in chosen}
@@ -74,6 +100,9 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
         graphs["sglang-untuned"] = capture(runner("sglang", None), layers["sglang"])
     if VLLM in graphs:
         graphs["vllm-untuned"] = capture(runner(VLLM, None), layers[VLLM])
+    if UPSTREAM_MXFP4 in graphs:
+        ahead = [sglang_mxfp4_peer.route_ahead(each) for each in layers[UPSTREAM_MXFP4]]
+        graphs[ROUTED_AHEAD] = capture(runner(UPSTREAM_MXFP4, None), ahead)
     before = read_state()
     samples = interleave(graphs, LAYERS, ROUNDS, seed=tokens)
     base = samples.get("sglang")
@@ -81,7 +110,7 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     return {
         "shape": shape, "tokens": tokens, "case": str(replace(SHAPES[shape], M=tokens)), "floor_us": floor_us(asked, limits),
         "weights": {subject: name_weights(subject, asked[0]) for subject in chosen},
-        "plans": {name: plan_to(plan) for name, plan in plans.items()}, "errors": errors,
+        "plans": {name: plan_to(plan) for name, plan in plans.items() if plan}, "errors": errors,
         "samples_us": samples, "kernels_us": profiles,
         "sglang_over_subject": ratios, "tuning_s": tuning_s, "searched": searched,
         "card_before": before, "card_after": read_state(),
@@ -135,8 +164,6 @@ def as_read(subject: str, case: LayerCase) -> LayerCase:
 
 def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     """In a worker: run one plan once, which leaves its kernels in Triton's cache."""
-    from perfgate_moe.layer.tiles import plan_from
-
     subject, shape, tokens, entry = task
     case = as_read(subject, SHAPES[shape])
     try:
@@ -160,7 +187,7 @@ def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple
     """Every (subject, plan) of the first stage of every search, once per divisibility class of the slot count."""
     tasks = {}
     for count in tokens:
-        for subject in subjects:
+        for subject in set(subjects) - {UPSTREAM_MXFP4}:
             layer = as_read(subject, SHAPES[shape])
             tiles = search.space(count * layer.k / min(layer.E, count * layer.k), layer.quant)
             for plan in first_stage(subject, tiles, layer.quant, count):
@@ -222,12 +249,25 @@ def choose_subjects(shape: str, named: list[str] | None) -> list[str]:
     applicable = SUBJECTS if quant == "none" else QUANTISED_SUBJECTS[quant]
     if named and (wrong := sorted(set(named) - set(applicable))):
         raise SystemExit(f"--subjects {' '.join(wrong)}: {shape} has {', '.join(applicable)}")
-    if VLLM not in (named or applicable) or vllm_peer.is_installed():
-        return named or list(applicable)
-    if named:
-        raise SystemExit("--subjects vllm: no vLLM is installed here, or no GPU is; see benchmarks/vllm/README.md")
-    print("vllm is left out: it is not installed here")
-    return [subject for subject in applicable if subject != VLLM]
+    missing = {subject for subject in named or applicable if subject in OPTIONAL and not OPTIONAL[subject].is_installed()}
+    if named and missing:
+        raise SystemExit(
+            f"--subjects {' '.join(sorted(missing))}: not installed here, or no GPU is; see benchmarks/vllm/README.md"
+        )
+    for subject in sorted(missing):
+        print(f"{subject} is left out: it is not installed here")
+    return [subject for subject in named or applicable if subject not in missing]
+
+
+def read_plans(path: Path, shape: str) -> dict[int, dict[str, TilePlan]]:
+    """The plans of each subject of an earlier file, by tokens."""
+    content = path.read_bytes()
+    cells = json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)["cells"]
+    return {
+        one["tokens"]: {subject: plan_from(plan) for subject, plan in one["plans"].items()}
+        for one in cells
+        if one["shape"] == shape
+    }
 
 
 def main() -> None:
@@ -236,6 +276,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", required=True)
     parser.add_argument("--subjects", nargs="+", help="default: all that the shape's weights have")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--plans", type=Path, help="an earlier file of this, packed with xz or not, whose plans are not searched for"
+    )
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=UNLIMITED.seconds, help="search at most so long per side and cell")
     parser.add_argument(
@@ -244,12 +287,17 @@ def main() -> None:
     options = parser.parse_args()
     began = time.perf_counter()
     subjects = choose_subjects(options.shape, options.subjects)
+    known = read_plans(options.plans, options.shape) if options.plans else {}
     if options.workers:
-        warm(options.shape, options.tokens, subjects, options.workers, options.deadline / 3)
+        warm(
+            options.shape, [one for one in options.tokens if one not in known], subjects, options.workers, options.deadline / 3
+        )
     limits = measure_ceilings(has_fp8=SHAPES[options.shape].quant == "fp8")
     sets = weight_sets(SHAPES[options.shape], "cuda")
     wide = read_weights("sglang", sets)  # once, and only where it differs
     weights = {subject: wide if subject.startswith("sglang") else sets for subject in subjects}
+    if UPSTREAM_MXFP4 in weights:
+        weights[UPSTREAM_MXFP4] = read_weights(UPSTREAM_MXFP4, sets)
     head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
     print(f"ready after {time.perf_counter() - began:.0f} s: {head['ceilings']}", flush=True)
     budget = Budget(seconds=options.seconds, plans=UNLIMITED.plans)
@@ -257,7 +305,9 @@ def main() -> None:
         if time.perf_counter() - began > options.deadline:
             print(f"out of time before M={tokens}")
             break
-        head["cells"].append(cell(options.shape, tokens, weights, limits, budget))
+        head["cells"].append(
+            cell(options.shape, tokens, weights, limits, partial(find_unless_known, known.get(tokens, {}), budget))
+        )
         show(head["cells"][-1])
         temporary = options.out.with_suffix(".part")
         temporary.write_text(json.dumps(head))

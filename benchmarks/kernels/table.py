@@ -19,7 +19,8 @@ from perfgate_moe.layer.tables import name_shape, read_table
 from perfgate_moe.timing.timing import ratio_interval
 
 OURS = ("ours-slots", "ours-owner")  # deterministic: what `automatic` may choose
-THEIRS = ("sglang", "sglang-fused-sum", "sglang-untuned")  # layers with quantised weights have no fused sum
+# Layers with quantised weights have no fused sum, and 4-bit ones another runner.
+THEIRS = ("sglang", "sglang-fused-sum", "sglang-untuned", "sglang-mxfp4", "sglang-mxfp4-routed")
 NOISE = 0.005
 HEAD = (
     "| M | ours, us | atomic32, us | SGLang, us | fused sum, us | stock, us "

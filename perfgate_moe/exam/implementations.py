@@ -60,6 +60,7 @@ BUILT_IN = (
     Implementation(name="triton-atomic32", target=f"{_OURS}:atomic32", needs_gpu=True, is_deterministic=False),
     Implementation(name="sglang", target=f"{_SGLANG}:plain", needs_gpu=True),
     Implementation(name="sglang-fused-sum", target=f"{_SGLANG}:fused_sum", needs_gpu=True, is_deterministic=False),
+    Implementation(name="sglang-mxfp4", target="perfgate_moe.engines.sglang_mxfp4_peer:layer", needs_gpu=True),
     Implementation(name="vllm", target="perfgate_moe.engines.vllm_peer:layer"),
 )
 

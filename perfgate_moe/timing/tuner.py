@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from perfgate_moe.engines import sglang_peer, vllm_peer
+from perfgate_moe.engines import sglang_mxfp4_peer, sglang_peer, vllm_peer
 from perfgate_moe.errors import MoeInputError, TuningError
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
@@ -25,7 +25,7 @@ from perfgate_moe.timing.shapes import problems
 from perfgate_moe.timing.timing import LayerFunction, interleave, quick_us, ratio_interval, record
 
 ROUNDS = 20
-OURS, UPSTREAM, VLLM = "ours-slots", "sglang", "vllm"
+OURS, UPSTREAM, UPSTREAM_MXFP4, VLLM = "ours-slots", "sglang", "sglang-mxfp4", "vllm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,14 @@ UNLIMITED = Budget(seconds=float("inf"), plans=1 << 30)
 
 
 def runner(subject: str, plan: TilePlan | None) -> LayerFunction:
-    """The function that runs a subject, ours, SGLang's or vLLM's, with a plan; None is their own choice of tiles."""
+    """The function that runs a subject, ours, SGLang's or vLLM's, with a plan; None is their own choice of tiles.
+
+    SGLang's layer of 4-bit weights has no other choice.
+    """
     if subject == VLLM:
         return partial(vllm_peer.layer, plan=plan)
+    if subject == UPSTREAM_MXFP4:
+        return sglang_mxfp4_peer.layer
     if subject.startswith("sglang"):
         return partial(sglang_peer.fused_experts, is_sum_fused=subject.endswith("fused-sum"), plan=plan)
     return partial(fused.fused_moe, plan=plan)
@@ -90,13 +95,18 @@ def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITE
 
 
 def read_weights(subject: str, weights: Sequence[Problem]) -> Sequence[Problem]:
-    """The weights as a subject reads them: SGLang's Triton layer has 4-bit ones widened to 16 bits when it loads them."""
+    """The weights as a subject reads them, as a server has them once they are loaded: SGLang's Triton layer 4-bit ones in 16
+    bits, SGLang's layer of 4-bit weights in the layout of its products.
+    """
+    if subject == UPSTREAM_MXFP4:
+        return [sglang_mxfp4_peer.load(each) for each in weights]
     return [sglang_peer.widen(each) for each in weights] if subject.startswith("sglang") else weights
 
 
 def name_weights(subject: str, layer: Problem) -> str:
     """What a subject's weights are, for a reader: `mxfp4`, or `16 bits (widened from mxfp4)`."""
-    own = sglang_peer.WIDENED if subject.startswith("sglang") and layer.quant == "mxfp4" else layer.quant
+    is_widened = subject.startswith("sglang") and subject != UPSTREAM_MXFP4 and layer.quant == "mxfp4"
+    own = sglang_peer.WIDENED if is_widened else layer.quant
     return "16 bits" if own == "none" else own
 
 

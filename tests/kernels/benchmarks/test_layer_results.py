@@ -132,13 +132,13 @@ def test_choose_subjects__quantised_weights_have_two(layer):
 def test_choose_subjects__vllm_only_where_it_is_installed(layer, monkeypatch, capsys):
     assert "vllm" not in layer.choose_subjects("plain", None)
     assert capsys.readouterr().out == "vllm is left out: it is not installed here\n"
-    with pytest.raises(SystemExit, match="no vLLM is installed here"):
+    with pytest.raises(SystemExit, match="--subjects vllm: not installed here"):
         layer.choose_subjects("plain", ["sglang", "vllm"])
 
     monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
 
     assert layer.choose_subjects("plain", None)[-1] == layer.choose_subjects("fp8", None)[-1] == "vllm"
-    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, sglang$"):
+    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, sglang, sglang-mxfp4$"):
         layer.choose_subjects("mxfp4", ["vllm"])
 
 
@@ -150,6 +150,31 @@ def test_layer__times_vllm_with_tuned_tiles_and_its_own(layer, monkeypatch, tmp_
     assert {"vllm", "vllm-untuned"} < set(cell["samples_us"])
     assert cell["plans"]["vllm"]["gate_up"] == cell["plans"]["vllm"]["down"]
     assert "vllm-untuned" in cell["sglang_over_subject"]
+
+
+def test_layer__searches_no_plan_that_an_earlier_file_has(layer, monkeypatch, tmp_path):
+    measure(layer, monkeypatch, tmp_path / "first.json", "mxfp4", "--tokens", "3")
+    monkeypatch.setattr(layer, "find_plan", lambda *_: pytest.fail("a plan was searched for"))
+    measure(layer, monkeypatch, tmp_path / "out.json", "mxfp4", "--tokens", "3", "--plans", str(tmp_path / "first.json"))
+
+    first, again = (json.loads((tmp_path / f"{name}.json").read_text())["cells"][0] for name in ("first", "out"))
+    assert again["plans"] == first["plans"]
+    assert [found["tried"] for found in again["searched"].values()] == [0, 0]
+
+
+def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(layer, table, monkeypatch, tmp_path):
+    peer = layer.sglang_mxfp4_peer
+    monkeypatch.setattr(peer, "is_installed", lambda: True)
+    for step in ("load", "route_ahead"):
+        monkeypatch.setattr(peer, step, lambda problem: problem)
+    measure(layer, monkeypatch, tmp_path / "out.json", "mxfp4", "--tokens", "3")
+
+    (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert {"sglang-mxfp4", "sglang-mxfp4-routed"} < set(cell["samples_us"])
+    assert cell["weights"]["sglang-mxfp4"] == "mxfp4"
+    assert set(cell["plans"]) == {"ours-slots", "sglang"}
+    cell["samples_us"]["sglang-mxfp4-routed"] = [1e-3]
+    assert table.fastest_sglang(cell["samples_us"]) == "sglang-mxfp4-routed"
 
 
 @pytest.mark.parametrize("shape", ["fp8", "mxfp4"])
