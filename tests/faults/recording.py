@@ -15,7 +15,7 @@ import numpy as np
 
 from perfgate.gate.case import KEPT
 from perfgate.results.raw.pack import PACK_FILE, read_raw
-from tests.fakes.recorded import ROOT, ROUTED
+from tests.fakes.recorded import ROOT, ROUTED, bring_back
 
 BASELINES = ROOT / "perfgate" / "baselines"
 MS = 1000.0
@@ -173,7 +173,8 @@ def copy_unpacked(session: Path, folder: Path, left_out: tuple[str, ...] = ()) -
 
 def copy_recording(name: str, folder: Path, blocks: tuple[int, ...] = (1, 2)) -> Recording:
     """Copy blocks of a recorded session to `folder`, without the noise that it kept: the shipped noise judges the copy."""
-    copy_unpacked(ROUTED / name, folder, left_out=("logs", "telemetry.jsonl.gz", "profiles", KEPT))
+    stored = ROUTED / name if (ROUTED / name).exists() else bring_back(ROUTED) / name
+    copy_unpacked(stored, folder, left_out=("logs", "telemetry.jsonl.gz", "profiles", KEPT))
     recording = Recording(folder)
     recording.keep_blocks(*blocks)
     return recording

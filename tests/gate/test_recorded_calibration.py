@@ -173,8 +173,9 @@ MIXED = "mxfp4-mixed-c16-graphs"
 
 
 def test_calibrate__the_shipped_baseline_is_what_the_raw_data_gives(tmp_path):
-    quiet = [word for number in range(1, 8) for word in ("--from", str(ROUTED / f"{MIXED}-aa-{number}"))]
-    slowed = ["--injected", str(SLOWER), "--injected", str(bring_back(ROUTED) / f"{MIXED}-prefill-10000")]
+    folder = bring_back(ROUTED)
+    quiet = [word for number in range(1, 8) for word in ("--from", str(folder / f"{MIXED}-aa-{number}"))]
+    slowed = ["--injected", str(SLOWER), "--injected", str(folder / f"{MIXED}-prefill-10000")]
     given = [*quiet, *slowed, "--to", str(tmp_path)]
 
     assert main(["calibrate", "gpt-oss-20b-shape-mxfp4-mixed-c16", *given]) == 0

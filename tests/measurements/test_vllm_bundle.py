@@ -18,6 +18,7 @@ from tests.kernels.scripts import loaded
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "vllm"
 PTX, ELF = 1, 2
 HEAD = 64
+SESSIONS = ["vllm-mxfp4-mixed-c16-aa-2", "vllm-mxfp4-mixed-c16-aa-3"]
 
 
 @pytest.fixture
@@ -117,8 +118,9 @@ def list_gaps(folder):
             yield [1000 * gap_s for gaps in run["itls"] for gap_s in gaps]
 
 
-def test_equal_arms__page_holds_what_check_says(results, page, capsys):
-    main(["check", str(results / "vllm-mxfp4-mixed-c16-aa-2")])
+@pytest.mark.parametrize("name", SESSIONS)
+def test_equal_arms__page_holds_what_check_says(results, page, capsys, name):
+    main(["check", str(results / name)])
     told, _, _ = capsys.readouterr().out.partition("\n\nscenario")
 
     assert f"\n```\n{told}\n```\n" in page
@@ -130,8 +132,8 @@ def test_equal_arms__first_session_is_void(results):
     assert (verdict.outcome, verdict.blocks) == (Outcome.INVALID, 0)
 
 
-@pytest.mark.parametrize("name", ["mxfp4-mixed-c16-aa-1", "vllm-mxfp4-mixed-c16-aa-2"])
-def test_equal_arms__page_holds_the_gaps_of_both_sessions(results, page, name):
+@pytest.mark.parametrize("name", ["mxfp4-mixed-c16-aa-1", *SESSIONS])
+def test_equal_arms__page_holds_the_gaps_of_each_session(results, page, name):
     windows = list(list_gaps(results / name))
     gaps = [gap for window in windows for gap in window]
     long = [gap for gap in gaps if gap > 10]

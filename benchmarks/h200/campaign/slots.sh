@@ -6,20 +6,25 @@
 #
 # ARCHIVES is a folder of what bundle.py packed; other releases and engines than the bundle's are laid beside it. SECONDS is how
 # long the slots may measure in all. A call returns after WAIT_S seconds, or when all slots have ended, and leaves in $OUT what
-# they have: `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more.
+# they have: `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more. The
+# call in which the last slot ended leaves them in $OUT, too: `cat caches.tar.xz.* > ARCHIVES/caches.tar.xz` warms the next machine.
 set -euo pipefail
 home=/tmp/perfgate-slots
 bundle=sglang-0.5.16.tar.xz
 
 start_slots() {
-  local archives=$1 seconds=$2 number=0 gpu=0 rows row gpus devices cores releases=()
+  local archives=$1 seconds=$2 number=0 gpu=0 rows row gpus devices cores releases=() carried=()
   shift 2
   mkdir -p "$home"
   cp -r . "$home/tree"
   cp -r "$archives" "$home/archives"
   cd "$home/tree"
   for archive in "$home"/archives/*.tar.xz; do
-    [ "$(basename "$archive")" = "$bundle" ] || releases+=(--release "$archive")
+    case $(basename "$archive") in
+      "$bundle") ;;
+      caches.tar.xz) carried=(--carried "$home/archives") ;;
+      *) releases+=(--release "$archive") ;;
+    esac
   done
   for rows in "$@"; do
     gpus=$(python3 -c 'import sys, tomllib
@@ -32,7 +37,7 @@ print(rows[sys.argv[1]])' "${rows%% *}")
     mkdir -p "$home/slot-$number"
     CUDA_VISIBLE_DEVICES=$devices setsid taskset -c "$cores" python3 benchmarks/h200/campaign/campaign.py --seconds "$seconds" \
       --home "$home/slot-$number" --out "$home/slot-$number/out" --gpus "$gpus" "${names[@]}" \
-      --bundle "$home/archives/$bundle" "${releases[@]}" > "$home/slot-$number/out.log" 2>&1 < /dev/null &
+      --bundle "$home/archives/$bundle" "${releases[@]}" "${carried[@]}" > "$home/slot-$number/out.log" 2>&1 < /dev/null &
     gpu=$((gpu + gpus))
     number=$((number + 1))
   done
@@ -48,6 +53,15 @@ wait_slots() {
   rm -f "$OUT"/lease.tar.xz.*
   (cd "$home" && find slot-*/results slot-*/campaign.log slot-*/state.json -type f -print0 | tar --null -T - -cf -) |
     xz -T0 -3 | split -b 15m - "$OUT/lease.tar.xz."
+  pgrep -f campaign/campaign.py > /dev/null || bring_caches
+}
+
+# A compiler finds what it has compiled by a digest of all that it depends on: those of all slots and arms are one cache.
+bring_caches() {
+  rm -rf "$home/merged"
+  mkdir -p "$home/merged/caches/base"
+  for caches in "$home"/slot-*/caches/*/; do cp -r "$caches." "$home/merged/caches/base/"; done
+  tar -C "$home/merged" -cf - caches | xz -T0 -3 | split -b 15m - "$OUT/caches.tar.xz."
 }
 
 case ${1:-} in
@@ -57,7 +71,7 @@ case ${1:-} in
     ;;
   wait) wait_slots "$2" ;;
   *)
-    sed -n '2,9s/^# \{0,1\}//p' "$0"
+    sed -n '2,10s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
