@@ -147,7 +147,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "scenarios new": ("perfgate scenarios new mine.toml --like cpu-moe",),
     "scenarios show": ("perfgate scenarios show cpu-moe",),
     "scheduler": (
-        "perfgate scheduler --base 0.5.15.post1 --candidate ../sglang",
+        "perfgate scheduler --base 0.5.23 --candidate ../sglang",
         "perfgate scheduler --base base/bin/python --candidate head/bin/python --format json",
     ),
     "schema": ("perfgate schema",),
