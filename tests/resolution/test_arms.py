@@ -104,6 +104,8 @@ def test_find_source__a_triton_that_is_no_version():
         find(sys.executable, triton="newest")
 
 
-@pytest.mark.parametrize(("version", "count"), [("0.5.13", 0), (LAST, 0), ("0.5.24", 1), ("0.5.12", 1), ("", 0)])
+@pytest.mark.parametrize(
+    ("version", "count"), [("0.5.13", 0), (LAST, 0), (f"{LAST}.dev5", 1), ("0.5.24", 1), ("0.5.12", 1), ("", 0)]
+)
 def test_tell_version__one_line_outside_of_what_was_tried(version, count):
     assert len(tell_version("base", version)) == count
