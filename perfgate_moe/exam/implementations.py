@@ -45,9 +45,8 @@ class Implementation:
             raise MoeInputError(f"implementation {self.target!r}: {module_name} has no {function_name!r}") from error
         # A module of a kernel's author may do anything, end the program too: nothing would have been judged.
         except (Exception, SystemExit) as error:
-            raise MoeInputError(
-                f"implementation {self.target!r}: importing {module_name} raised {type(error).__name__} ({error}); correct that"
-            ) from error
+            what = f"importing {module_name} raised {type(error).__name__} ({error})"
+            raise MoeInputError(f"implementation {self.target!r}: {what}; nothing was judged") from error
         if not callable(function):
             raise MoeInputError(f"implementation {self.target!r} is not callable")
         return function  # type: ignore[no-any-return]
