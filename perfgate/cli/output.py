@@ -21,7 +21,32 @@ from perfgate.report.table import Table, choose_layout
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.stream import STREAM
 
-FILE = click.Path(path_type=Path)
+
+class _File(click.Path):
+    """A path. The empty one would be the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raise InputError naming the option for an empty path."""
+        return super().convert(_require_given(value, param), param, ctx)
+
+
+class _Program(click.types.StringParamType):
+    """A program by its path or name. An empty one would be taken for an option that was left out."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raise InputError naming the option for an empty one."""
+        return super().convert(_require_given(value, param), param, ctx)
+
+
+def _require_given(value: Any, param: click.Parameter | None) -> Any:
+    """Return a value that is not empty: a variable of a script that was never set arrives as one that is."""
+    if not value:
+        raise InputError(f"{param.opts[0] if param else 'a path'}: is empty; give it a value, or leave it out")
+    return value
+
+
+FILE = _File(path_type=Path)
+PROGRAM = _Program()
 COLOURS = {
     Outcome.IMPROVED: "green",
     Outcome.PASS: "green",
