@@ -76,6 +76,14 @@ def test_fetch_release__one_that_cannot_be_fetched_leaves_nothing(tmp_path, monk
     assert list((tmp_path / "state" / "resolve").iterdir()) == []
 
 
+def test_fetch_release__where_no_state_can_be_kept(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "file"))
+
+    with pytest.raises(InputError, match=r"file/resolve: cannot be written \(Not a directory\); set PERFGATE_STATE"):
+        fetch_release("9.9.9", sys.executable)
+
+
 def test_find_source__a_folder_without_sglang(tmp_path):
     with pytest.raises(InputError, match=r"holds neither sglang/srt nor python/sglang/srt"):
         find(tmp_path)
