@@ -22,7 +22,7 @@ from perfgate.storage.journal import write_atomically
 from perfgate.storage.stream import STREAM
 
 
-class _File(click.Path):
+class _GivenPath(click.Path):
     """A path. The empty one would be the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -30,8 +30,8 @@ class _File(click.Path):
         return super().convert(_require_given(value, param), param, ctx)
 
 
-class _Program(click.types.StringParamType):
-    """A program by its path or name. An empty one would be taken for an option that was left out."""
+class _Given(click.types.StringParamType):
+    """A text, as a program or an address. An empty one would be taken for an option that was left out."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Raise InputError naming the option for an empty one."""
@@ -39,14 +39,22 @@ class _Program(click.types.StringParamType):
 
 
 def _require_given(value: Any, param: click.Parameter | None) -> Any:
-    """Return a value that is not empty: a variable of a script that was never set arrives as one that is."""
+    """Return a value that is not empty: a variable of a script that was never set arrives as one that is.
+
+    Nor does it hold bytes that are no UTF-8, which no report could name.
+    """
+    name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name if param else "a path"
     if not value:
-        raise InputError(f"{param.opts[0] if param else 'a path'}: is empty; give it a value, or leave it out")
+        raise InputError(f"{name}: is empty; give it a value, or leave it out")
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name}: {value} is no UTF-8; rename it, or set LC_ALL=C.UTF-8") from None
     return value
 
 
-FILE = _File(path_type=Path)
-PROGRAM = _Program()
+FILE = _GivenPath(path_type=Path)
+GIVEN = _Given()
 COLOURS = {
     Outcome.IMPROVED: "green",
     Outcome.PASS: "green",

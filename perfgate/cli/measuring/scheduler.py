@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from perfgate.cli.measuring.resolve import split_reason
-from perfgate.cli.output import FILE, PROGRAM, add_format_option, print_result
+from perfgate.cli.output import FILE, GIVEN, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.values import EXIT_CODES
@@ -23,7 +23,7 @@ from perfgate.scheduler.report import list_counts, write_document, write_lines
 @click.option("--base", required=True, metavar="ARM", help="A release of SGLang (0.5.22), a working tree, or a Python.")
 @click.option("--candidate", required=True, metavar="ARM", help="The same for the change.")
 @click.option(
-    "--python", type=PROGRAM, default=sys.executable, help="Python with the CPU engine, for arms that are a release or a tree."
+    "--python", type=GIVEN, default=sys.executable, help="Python with the CPU engine, for arms that are a release or a tree."
 )
 @click.option("--accept", "accepted", multiple=True, metavar="KEY: REASON", help="Accept a loss of KEY; repeatable.")
 @click.option("--into", type=FILE, metavar="RESULT_DIR", help="Store the instructions of a step with this session's profiles.")
