@@ -91,8 +91,14 @@ def _name_source(name: str) -> str:
 
 
 def order_version(text: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparing: `0.5.15.post1` comes after `0.5.15`. What a build is called does not count."""
-    return tuple(map(int, re.findall(r"\d+", _cut_build(text))))
+    """The numbers of a version, for comparing: `0.5.15.post1` comes after `0.5.15`, `0.5.15rc1` and `0.5.15.dev7` before it.
+
+    What a build is called does not count. Nothing where there is no number.
+    """
+    found = re.findall(r"(a|b|rc|dev)?(\d{1,18})", _cut_build(text))
+    numbers = (number for early, digits in found for number in ((-1, int(digits)) if early else (int(digits),)))
+    # The end of a release is a number, too: what comes before it is smaller.
+    return (*numbers, 0) if found else ()
 
 
 def is_release(text: str) -> bool:

@@ -45,8 +45,9 @@ def profile_arms(request: Request, progress: Progress) -> bool:
             progress.step(f"no profile: {error}")
             return False
         reaper = stack.enter_context(Reaper(lock, *machine))
-        used = [int(path.name.removeprefix("start-")) for path in (request.folder / PROFILE_DIR).glob("start-*")]
-        for number, arm in enumerate(list_missing(request.folder), start=max([found.starts, *used]) + 1):
+        names = (path.name.removeprefix("start-") for path in (request.folder / PROFILE_DIR).glob("start-*"))
+        used = (int(name) for name in names if name.isdecimal())
+        for number, arm in enumerate(list_missing(request.folder), start=max(found.starts, *used, 0) + 1):
             log = writer.logs / f"server-{number:02d}-{arm.value}.log"
             try:
                 with Server(launches[arm], log, reaper) as server:

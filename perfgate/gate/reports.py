@@ -11,7 +11,7 @@ from perfgate.gate.case import load_case
 from perfgate.readers.layer_timings import find_timings, read_timings
 from perfgate.report.render import ReportedCase, render_case
 from perfgate.results.profiling.profiles import read_attribution
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.journal import explain_stop, write_atomically
 from perfgate.storage.rounding import VERDICT_FILE, format_verdict
 from perfgate.verdict.layers import judge_layers, judge_times
 
@@ -41,9 +41,15 @@ def _judge_layers(folder: Path, session: Session) -> Verdict | None:
 
 
 def write_report(folder: Path) -> ReportedCase:
-    """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment."""
+    """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment.
+
+    Raise EvidenceError where they cannot be written.
+    """
     report = build_report(folder, load_case(folder, is_fixed=True))
-    write_atomically(folder / "report.md", render_case(report).encode())
-    # The verdict is last: a folder that has it is complete.
-    write_atomically(folder / VERDICT_FILE, format_verdict(report.verdict))
+    try:
+        write_atomically(folder / "report.md", render_case(report).encode())
+        # The verdict is last: a folder that has it is complete.
+        write_atomically(folder / VERDICT_FILE, format_verdict(report.verdict))
+    except OSError as error:
+        raise explain_stop(folder, error) from error
     return report

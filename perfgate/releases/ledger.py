@@ -25,7 +25,7 @@ from perfgate.gate.gate import GateJob, name_calibration, run_gate
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.metrics import METRICS
 from perfgate.releases.registry import find_previous, list_versions
-from perfgate.releases.suite import SCENARIO
+from perfgate.releases.suite import SCENARIO, open_folder, store_file
 from perfgate.report.escape import markdown
 from perfgate.report.words import wording
 from perfgate.results.folders import read_progressed
@@ -39,7 +39,7 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_install import install_release
 from perfgate.serving.progress import Progress
-from perfgate.storage.journal import WINDOW_DIR, read_json, read_lines, write_atomically
+from perfgate.storage.journal import WINDOW_DIR, read_json, read_lines
 from perfgate.storage.rounding import format_interval
 from perfgate.storage.schema import dump
 
@@ -155,6 +155,7 @@ def add_release(
         raise InputError(f"{row}: is there already; delete it to add the release again")
     step = prepare_step(version, environments, progress, torch_index)
     if not is_measured(step.session):
+        open_folder(folder, "--to")
         _measure(step, progress)
     return store_row(read_row(step.session), folder)
 
@@ -266,9 +267,9 @@ def _measure_costs(folder: Path, windows: Sequence[Window]) -> dict[str, dict[Ar
 
 
 def store_row(row: LedgerRow, folder: Path) -> LedgerRow:
-    """Write a row into a ledger, whole or not at all, and return it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / row.name, orjson.dumps(dump(row), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    """Write a row into a ledger, whole or not at all, and return it. Raise InputError where it cannot be written."""
+    content = orjson.dumps(dump(row), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    store_file(content, open_folder(folder, "--to") / row.name, "--to")
     return row
 
 

@@ -29,10 +29,15 @@ def find_next(versions: Sequence[str], known: str) -> str | None:
     return next((version for version in versions if order_version(version) > order_version(known)), None)
 
 
-def find_previous(versions: Sequence[str], version: str) -> str:
-    """The release before `version`. Raise InputError for one that is not there, or the first."""
+def require_release(versions: Sequence[str], version: str) -> None:
+    """Raise InputError for a release that is not there."""
     if version not in versions:
         raise InputError(f"{version}: no such release; the newest is {versions[-1]}")
+
+
+def find_previous(versions: Sequence[str], version: str) -> str:
+    """The release before `version`. Raise InputError for one that is not there, or the first."""
+    require_release(versions, version)
     place = versions.index(version)
     if place == 0:
         raise InputError(f"{version}: is the first release, so there is none to compare it with")

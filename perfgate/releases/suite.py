@@ -84,6 +84,8 @@ def try_release(
         folder.mkdir(parents=True)
     except FileExistsError:
         raise InputError(f"{folder}: is there already; a release is tried in a new folder") from None
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another folder with --out") from None
     model = write_model(folder / "model", scenario.model.path)
     delay = build_injection_environment(f"host:{DELAY_US}") if is_sglang(ENGINES[scenario.server.engine]) else {}
     launch = ArmSpec(python=python, env=delay).build_launch(scenario, model)
@@ -138,11 +140,32 @@ def _try(capability: Capability, stand: Stand) -> Tried:
 
 
 def store_release(found: ReleaseRecord, folder: Path) -> Path:
-    """Write what was found into a folder of such files, one a release; the newest replaces what was there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / found.name
+    """Write what was found into a folder of such files, one a release; the newest replaces what was there.
+
+    Raise InputError where it cannot be written.
+    """
     content = orjson.dumps(asdict(found), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_atomically(path, content)
+    return store_file(content, open_folder(folder, "--record") / found.name, "--record")
+
+
+def open_folder(folder: Path, option: str) -> Path:
+    """Make a folder that is asked for with `option`, where it is not there yet. Raise InputError where that cannot be.
+
+    Called before anything is measured, too: whoever misspells a path is told at once.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{option} {folder}: cannot be written ({error.strerror}); choose another folder") from None
+    return folder
+
+
+def store_file(content: bytes, path: Path, option: str) -> Path:
+    """Write a file into a folder that is asked for with `option`. Raise InputError where it cannot be written."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); choose another folder") from None
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +79,8 @@ def draw(table: Table) -> str:
         drawn.add_column(Text(plain(name)), justify="left" if index in table.words else "right", no_wrap=True)
     for row in table.rows:
         drawn.add_row(*(Text(plain(cell)) for cell in row))
-    console = Console(force_terminal=True)
+    # The same width as that of the lines around it: rich takes COLUMNS=0 as it stands.
+    console = Console(force_terminal=True, width=shutil.get_terminal_size().columns)
     if console.measure(drawn, options=console.options.update(max_width=10_000)).maximum > console.width:
         return stack(table, console.width)
     with console.capture() as captured:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from perfgate.engines.insides import order_version
+from perfgate.engines.insides import is_release, order_version
 from perfgate.resolution.diff import name_tables
 from perfgate.resolution.rules import FLAG, RULES
 from perfgate.resolution.table import FIRST, LAST
@@ -49,7 +49,8 @@ def write_lines(comparison: ArmComparison) -> Iterator[str]:
 
 def tell_version(name: str, version: str) -> tuple[str, ...]:
     """A line where a version is none of those that were tried."""
-    if not order_version(version) or order_version(FIRST) <= order_version(version) <= order_version(LAST):
+    mine = order_version(version)
+    if not mine or (is_release(version) and order_version(FIRST) <= mine <= order_version(LAST)):
         return ()
     return (f"{name}: sglang {version} is none of {FIRST} to {LAST}, in which each part was tried; what is told was read",)
 

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from perfgate.core import Run
+from perfgate.results.folders import read_number
 
 SERVER_MEMORY = "server_memory_bytes"
 """Telemetry: resident memory of the server's processes when the window had ended, shared pages counted in each of them."""
@@ -55,30 +56,35 @@ class ColdStart:
 
 
 def read_cold_starts(events: Iterable[Mapping[str, Any]]) -> tuple[ColdStart, ...]:
-    """The starts with an empty Triton cache, in their order; none where the arms have no caches of their own (`--caches`)."""
+    """The starts with an empty Triton cache, in their order; none where the arms have no caches of their own (`--caches`).
+
+    Raise EvidenceError for an event whose number is none.
+    """
     recorded = list(events)
     begun = {
-        event["start"]: event for event in recorded if event.get("event") == "server_started" and "cached_kernels" in event
+        int(read_number(event, "start")): event
+        for event in recorded
+        if event.get("event") == "server_started" and "cached_kernels" in event
     }
-    ready = {
-        event["start"]: event for event in recorded if event.get("event") == "server_ready" and event.get("start") in begun
+    told = {
+        event["start"]: event
+        for event in recorded
+        if event.get("event") == "server_ready" and isinstance(event.get("start"), int) and event["start"] in begun
     }
+    cached = {number: read_number(event, "cached_kernels") for number, event in begun.items()}
+    ready = {number: read_number(event, "ready_s") for number, event in told.items()}
     found = []
-    for number, event in sorted(ready.items()):
+    for number, ready_s in sorted(ready.items()):
         arm = str(begun[number].get("arm"))
-        warm = [
-            float(ready[other]["ready_s"])
-            for other in ready
-            if begun[other].get("arm") == arm and begun[other]["cached_kernels"] > 0
-        ]
-        if begun[number]["cached_kernels"] == 0:
+        warm = [ready[other] for other in ready if begun[other].get("arm") == arm and cached[other] > 0]
+        if cached[number] == 0:
             found.append(
                 ColdStart(
                     arm=arm,
                     start=number,
-                    cold_ready_s=float(event["ready_s"]),
+                    cold_ready_s=ready_s,
                     warm_ready_s=median(warm) if warm else None,
-                    kernels=int(event.get("compiled_kernels", 0)),
+                    kernels=int(read_number({"compiled_kernels": 0, **told[number]}, "compiled_kernels")),
                 )
             )
     return tuple(found)

@@ -94,9 +94,11 @@ class Expect:
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
-        """A pattern that cannot match anything would fail late, after the first block."""
+        """A pattern that is none would fail late, after the first block; an empty one would never fail."""
         for name in ("kernels", "absent", "removed", "added", "log"):
             for pattern in getattr(self, name):
+                if not pattern:
+                    raise ValueError(f"{name}: is empty, which anything matches; write what must be seen, or leave it out")
                 try:
                     re.compile(pattern)
                 except re.error as error:

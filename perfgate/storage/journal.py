@@ -174,8 +174,9 @@ class WindowFiles:
         """Go on behind the highest number in use. Raise OSError when the folder cannot be made."""
         self._folder = folder
         (folder / WINDOW_DIR).mkdir(exist_ok=True)
-        used = [int(path.name.split(".")[0]) for path in (folder / WINDOW_DIR).glob("[0-9]*.jsonl.gz")]
-        self._next = max(used, default=-1) + 1
+        used = (path.name.split(".")[0] for path in (folder / WINDOW_DIR).glob("[0-9]*.jsonl.gz"))
+        # Who copies a folder leaves names as `0001 (copy)`.
+        self._next = max((int(name) for name in used if name.isdecimal()), default=-1) + 1
 
     def add(self, raw: bytes) -> tuple[str, str]:
         """Store one window's output; return its name below the folder and its SHA-256."""

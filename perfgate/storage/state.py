@@ -5,15 +5,35 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from perfgate.errors import InputError
+
 VARIABLE = "PERFGATE_STATE"
 SHIPPED_BASELINES = Path(__file__).parents[1] / "baselines"
 
 
 def find_state_dir() -> Path:
-    """Return $PERFGATE_STATE, else $XDG_STATE_HOME/perfgate, else ~/.local/state/perfgate."""
+    """Return $PERFGATE_STATE, else $XDG_STATE_HOME/perfgate, else ~/.local/state/perfgate.
+
+    Raise InputError for a user without a home, as containers have.
+    """
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen)
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "perfgate"
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "perfgate"
+    except RuntimeError:
+        raise InputError(f"this user has no home folder; set {VARIABLE} to a folder that can be written") from None
+
+
+def open_state(state: Path, name: str) -> Path:
+    """A folder below the one of this machine's state, made where it is not there. Raise InputError where that cannot be."""
+    folder = state / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: cannot be written ({error.strerror}); set {VARIABLE} to a folder that can be written"
+        ) from None
+    return folder
 
 
 def find_machine_baselines() -> Path:

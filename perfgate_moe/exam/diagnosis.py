@@ -8,10 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.accuracy import TOLERANCES, Tolerance, measure
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.exam.conformance import CRASHES, PreparedCase, prepare
+from perfgate_moe.exam.conformance import CRASHES, PreparedCase, describe_form, prepare
 from perfgate_moe.exam.implementations import Implementation
 from perfgate_moe.exam.mutants import MUTANTS, Mutant
 
@@ -60,9 +59,9 @@ def _answer(implementation: Implementation, exam: PreparedCase) -> Tensor | None
     own = replace(exam.problem, out=torch.full_like(exam.problem.out, float("nan")), **exam.copy_inputs())
     try:
         answer = implementation.load()(own)
-    except (*CRASHES, NotApplicableError):
+    except CRASHES:
         return None
-    return answer if (answer.shape, answer.dtype) == (own.out.shape, own.out.dtype) else None
+    return None if describe_form(answer, own.out) else answer
 
 
 def _score(

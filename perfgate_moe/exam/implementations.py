@@ -31,7 +31,7 @@ class Implementation:
     needs_gpu: bool = False
 
     def load(self) -> Callable[[Problem], Tensor]:
-        """Import the function; MoeInputError says which part of `target` is missing."""
+        """Import the function; MoeInputError says which part of `target` is missing, or what importing it raised."""
         module_name, separator, function_name = self.target.partition(":")
         if not separator or not function_name:
             raise MoeInputError(f"implementation {self.target!r} is not module:function")
@@ -43,6 +43,10 @@ class Implementation:
             ) from error
         except AttributeError as error:
             raise MoeInputError(f"implementation {self.target!r}: {module_name} has no {function_name!r}") from error
+        # A module of a kernel's author may do anything, end the program too: nothing would have been judged.
+        except (Exception, SystemExit) as error:
+            what = f"importing {module_name} raised {type(error).__name__} ({error})"
+            raise MoeInputError(f"implementation {self.target!r}: {what}; nothing was judged") from error
         if not callable(function):
             raise MoeInputError(f"implementation {self.target!r} is not callable")
         return function  # type: ignore[no-any-return]

@@ -149,6 +149,7 @@ def test_override__stands_in_the_ledger(capsys):
         (["show", "--since", "soon"], "'soon' is no date"),
         (["show", "--output", "x.json"], "--output: is for --format json"),
         (["show", "--store", "nonsense://x"], "--store nonsense://x: cannot be opened"),
+        (["show", "--store", ""], "--store: is empty"),
         (["override", "abc", "--reason", " ", "--by", "x"], "--reason and --by"),
         (["override", "abc", "--reason", "x", "--by", "x"], "no session that fits"),
         (["import", "nothing.txt", "--hardware", "h20"], "nothing.txt: no such file"),

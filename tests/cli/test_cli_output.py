@@ -221,6 +221,20 @@ def test_command__fits_a_terminal(tmp_path, screen, monkeypatch, words, columns)
     assert [line for line in lines if len(line) > columns and not is_whole(line)] == []
 
 
+@pytest.mark.parametrize("columns", ["0", "-5", "1"])
+def test_command__on_a_terminal_that_tells_no_width(screen, monkeypatch, columns):
+    terminal = screen(80)
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert main(["check", str(SLOWER)]) == 1
+    assert "REGRESSION" in terminal.readouterr().out
+
+
+def test_command__a_path_that_is_no_utf_8(tmp_path, capsys):
+    assert main(["check", str(tmp_path / os.fsdecode(b"bad\xff"))]) == 2
+    assert capsys.readouterr().err == (f"perfgate: RESULT_DIR: {tmp_path}/bad? is no UTF-8; rename it, or set LC_ALL=C.UTF-8\n")
+
+
 @pytest.mark.parametrize(
     ("words", "coloured"),
     [

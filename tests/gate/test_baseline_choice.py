@@ -8,7 +8,9 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Fingerprint
+from perfgate.errors import EvidenceError
 from perfgate.gate.baselines import find_path, save_baseline
+from perfgate.gate.reports import write_report
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()
@@ -24,6 +26,28 @@ def store(folder, **changes):
     baseline = replace(make_baseline(SCENARIO, sessions=10), **changes)
     save_baseline(baseline, find_path(folder, Fingerprint(facts=FACTS), SCENARIO.name))
     return folder
+
+
+def test_find_state_dir__of_a_user_without_a_home(folder, monkeypatch, capsys):
+    def refuse():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("PERFGATE_STATE")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr("pathlib.Path.home", refuse)
+
+    assert main(["check", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        "perfgate: this user has no home folder; set PERFGATE_STATE to a folder that can be written\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["report.md", "verdict.json"])
+def test_write_report__where_it_cannot_be_written(folder, name):
+    (folder / name).mkdir()
+
+    with pytest.raises(EvidenceError, match=f"stopped, Is a directory .*{name}.*; correct that, then continue with --resume"):
+        write_report(folder)
 
 
 def test_choose_baseline__folder_that_was_named_and_holds_none(folder, tmp_path, capsys):

@@ -99,6 +99,7 @@ def test_cut_torn_line__nothing_to_cut(tmp_path):
 def test_window_files__never_give_a_number_twice(tmp_path):
     first, _ = WindowFiles(tmp_path).add(b"one")
     (tmp_path / "windows" / "0007.jsonl.gz").write_bytes(b"a window whose line was never written")
+    (tmp_path / "windows" / "0007 (copy).jsonl.gz").write_bytes(b"what a file manager left")
     later, _ = WindowFiles(tmp_path).add(b"two")
 
     assert (first, later) == ("windows/0000.jsonl.gz", "windows/0008.jsonl.gz")

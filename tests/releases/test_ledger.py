@@ -225,6 +225,14 @@ def test_add_release__whose_row_is_there(measured, tmp_path):
     assert measured == []
 
 
+def test_add_release__into_what_is_no_folder_measures_nothing(measured, tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InputError, match=r"--to .*/file: cannot be written \(File exists\); choose another folder"):
+        add_release("0.5.23", tmp_path, tmp_path / "file", KeptProgress())
+    assert measured == []
+
+
 def test_add__of_another_package(tmp_path, capsys):
     code = main(["ledger", "add", "vllm==0.33", "--environments", str(tmp_path), "--to", str(tmp_path)])
 

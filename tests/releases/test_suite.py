@@ -126,6 +126,26 @@ def test_try_release__into_a_folder_that_is_there(tmp_path, monkeypatch):
         try_release(sys.executable, tmp_path, KeptProgress())
 
 
+def test_try_release__where_no_folder_can_be_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "read_fingerprint", lambda _: SimpleNamespace(facts={"sglang": "0.5.23"}))
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InputError, match=r"file/new: cannot be written \(Not a directory\); choose another folder with --out"):
+        try_release(sys.executable, tmp_path / "file" / "new", KeptProgress())
+
+
+@pytest.mark.parametrize("words", [["try"], ["bump", "--environments", "new"]])
+def test_engine__a_record_that_is_no_folder_is_told_before_anything_is_tried(tried, tmp_path, monkeypatch, capsys, words):
+    tried(make_record("0.5.24"))
+    monkeypatch.setattr(command, "try_release", lambda *_: pytest.fail("tried"))
+    (tmp_path / "file").touch()
+
+    assert main(["engine", *words, "--record", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == (
+        f"perfgate: --record {tmp_path}/file: cannot be written (File exists); choose another folder\n"
+    )
+
+
 def test_store_release__is_read_back(tmp_path):
     found = make_record(flush="fails")
 
@@ -216,6 +236,14 @@ def test_bump__tries_the_release_after_the_last(tried, tmp_path, capsys):
     code = main(["engine", "bump", "--environments", str(tmp_path), "--record", str(tmp_path / "new")])
 
     assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24: 22 of 22 work\n")
+
+
+@pytest.mark.parametrize("after", ["main", "v0.5.22", "0.5.99"])
+def test_bump__after_a_release_that_is_none(tried, tmp_path, capsys, after):
+    tried(make_record("0.5.24"))
+
+    assert main(["engine", "bump", "--environments", str(tmp_path), "--after", after]) == 2
+    assert capsys.readouterr().err == f"perfgate: {after}: no such release; the newest is 0.5.24\n"
 
 
 def test_bump__where_there_is_none_yet(tried, tmp_path, capsys):

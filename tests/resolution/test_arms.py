@@ -76,6 +76,14 @@ def test_fetch_release__one_that_cannot_be_fetched_leaves_nothing(tmp_path, monk
     assert list((tmp_path / "state" / "resolve").iterdir()) == []
 
 
+def test_fetch_release__where_no_state_can_be_kept(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "file"))
+
+    with pytest.raises(InputError, match=r"file/resolve: cannot be written \(Not a directory\); set PERFGATE_STATE"):
+        fetch_release("9.9.9", sys.executable)
+
+
 def test_find_source__a_folder_without_sglang(tmp_path):
     with pytest.raises(InputError, match=r"holds neither sglang/srt nor python/sglang/srt"):
         find(tmp_path)
@@ -104,6 +112,8 @@ def test_find_source__a_triton_that_is_no_version():
         find(sys.executable, triton="newest")
 
 
-@pytest.mark.parametrize(("version", "count"), [("0.5.13", 0), (LAST, 0), ("0.5.24", 1), ("0.5.12", 1), ("", 0)])
+@pytest.mark.parametrize(
+    ("version", "count"), [("0.5.13", 0), (LAST, 0), (f"{LAST}.dev5", 1), ("0.5.24", 1), ("0.5.12", 1), ("", 0)]
+)
 def test_tell_version__one_line_outside_of_what_was_tried(version, count):
     assert len(tell_version("base", version)) == count

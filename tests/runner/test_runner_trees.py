@@ -79,6 +79,14 @@ def test_ready_python__made_once_until_the_tree_changes(tmp_path):
     assert (ask(first), ask(changed)) == (1, 3)
 
 
+def test_ready_python__where_no_state_can_be_kept(tmp_path):
+    tree = make_tree(tmp_path / "tree", speed=1, below=".")
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InputError, match=r"file/arms: cannot be written \(Not a directory\); set PERFGATE_STATE"):
+        ready_python(tree, ENGINE, tmp_path / "file")
+
+
 def test_ready_python__an_attempt_that_was_cut_off_is_made_again(tmp_path):
     tree, state = make_tree(tmp_path / "tree", speed=1), tmp_path / "state"
     python = ready_python(tree, ENGINE, state)

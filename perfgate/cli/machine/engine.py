@@ -10,15 +10,15 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_torch_index_option
-from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
+from perfgate.cli.output import FILE, GIVEN, add_format_option, print_json, print_result, say
 from perfgate.core import Outcome
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
 from perfgate.engines.sglang_releases import ENGINE
 from perfgate.errors import InputError
 from perfgate.releases.compatibility import list_unexplained, write_compatibility
-from perfgate.releases.registry import find_next, list_versions
-from perfgate.releases.suite import ReleaseRecord, load_releases, store_release, try_release
+from perfgate.releases.registry import find_next, list_versions, require_release
+from perfgate.releases.suite import ReleaseRecord, load_releases, open_folder, store_release, try_release
 from perfgate.serving.engine.engine_install import PACKAGES, REQUIRED, install_engine, install_release, read_version
 from perfgate.serving.progress import show_progress
 
@@ -69,7 +69,7 @@ def show(style: str) -> None:
 
 
 @command.command(name="try")
-@click.argument("python", metavar="[PYTHON]", default=sys.executable)
+@click.argument("python", type=GIVEN, metavar="[PYTHON]", default=sys.executable)
 @click.option("--out", type=FILE, help="New folder for logs and raw outputs (default: a temporary one).")
 @click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
 @add_format_option
@@ -94,8 +94,11 @@ def bump(*, environments: Path, after: str | None, record: Path | None, torch_in
 
     Exit code 0 if there is no newer release.
     """
+    versions = list_versions(ENGINE)
+    if after is not None:
+        require_release(versions, after)
     known = after or max((SGLANG_INSIDES.last, *_list_recorded(record)), key=order_version)
-    release = find_next(list_versions(ENGINE), known)
+    release = find_next(versions, known)
     if release is None:
         print_result(style, {"package": ENGINE, "known": known, "next": None}, f"{ENGINE} {known} is the newest release")
         return 0
@@ -116,6 +119,8 @@ def _list_recorded(record: Path | None) -> list[str]:
 
 
 def _try(python: str, out: Path | None, record: Path | None) -> ReleaseRecord:
+    if record is not None:
+        open_folder(record, "--record")
     folder = out or Path(tempfile.mkdtemp(prefix="perfgate-engine-")) / "logs"
     with show_progress() as progress:
         progress.step(f"logs and raw outputs in {folder}")

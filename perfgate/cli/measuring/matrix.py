@@ -18,7 +18,6 @@ from perfgate.scenario.catalog import find_matrix, read_matrix_text
 from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.matrix_run import MatrixRequest, measure_matrix
 from perfgate.serving.progress import show_progress
-from perfgate.storage.journal import write_atomically
 from perfgate.verdict.cells import judge_cells
 
 
@@ -58,7 +57,7 @@ def command(
         measure_matrix(request, progress)
     cells = judge_cells(*load_matrix(out))
     table, remarks = tabulate_cells(cells), list(remark(cells, matrix.rounds))
-    write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
+    write_file("\n".join([lay_out_markdown(table), "", *remarks, ""]).encode(), out / "table.md")
     windows = [(cell.server, cell.load, window) for cell in cells for window in cell.windows]
     write_file(dump_csv(rows_of_cells(windows, str(out))), out / "table.csv")
     if style == "text":

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.output import GIVEN, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.ask import ask_arms
@@ -25,7 +25,10 @@ T = TypeVar("T")
 @click.option("--base", required=True, metavar="ARM", help="A release of SGLang (0.5.22), a working tree, or a Python.")
 @click.option("--candidate", required=True, metavar="ARM", help="The same for the change.")
 @click.option(
-    "--python", default=sys.executable, help="Python with torch and transformers, for arms that are a release or a tree."
+    "--python",
+    type=GIVEN,
+    default=sys.executable,
+    help="Python with torch and transformers, for arms that are a release or a tree.",
 )
 @click.option(
     "--base-triton", default="", metavar="VERSION", help="Look up tables for this Triton version instead of the release's own."

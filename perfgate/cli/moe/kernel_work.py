@@ -21,7 +21,6 @@ from perfgate_moe.build.recipes import recipes
 from perfgate_moe.errors import TimingError
 from perfgate_moe.exam.cases import LayerCase, exam_matrix, full_matrix, quick_matrix
 from perfgate_moe.exam.diagnosis import diagnose
-from perfgate_moe.exam.examiner import examine, is_broken
 from perfgate_moe.exam.implementations import Implementation, find
 from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path
 from perfgate_moe.proof.proving import ProofRequest, Side, prove
@@ -59,15 +58,12 @@ def choose_cases(texts: Sequence[str], matrix: str | None, shapes: Sequence[str]
 
 
 def ask(name: str, cases: Sequence[LayerCase], device: str, processes: int | None) -> Iterator[dict[str, Any]]:
-    """The answers of an implementation to cases, in their order: in this process, or shared among others where that is faster.
+    """The answers of an implementation to cases, in their order; what it does to its process is nothing to this one.
 
-    `processes` says among how many; None chooses by cores, memory and the number of cases.
+    `processes` says among how many they are shared; None chooses by cores, memory and the number of cases.
     """
     free_bytes = count_free_bytes(device)
     each = processes or count_processes(cases, free_bytes)
-    if each == 1:
-        yield from examine(find(name), cases, device)
-        return
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     examinee = Examinee(implementation=name, python=sys.executable, env=env, device=device)
     with SharedExam(examinee, cases, each, DeviceMemory(free_bytes - each * BYTES_PER_PROCESS)) as answers:
@@ -75,10 +71,10 @@ def ask(name: str, cases: Sequence[LayerCase], device: str, processes: int | Non
 
 
 def explain(implementation: Implementation, found: Sequence[KernelCase], device: str) -> str:
-    """What the wrong cases have in common, in words; empty where none is wrong, or the device answers nothing more."""
+    """What the wrong cases have in common, in words; empty where none is wrong."""
     wrong = [LayerCase.parse(one.case) for one in found if one.problems]
     right = [LayerCase.parse(one.case) for one in found if not one.problems and not one.left_out]
-    return diagnose(implementation, wrong, right, device) if wrong and not is_broken(device) else ""
+    return diagnose(implementation, wrong, right, device) if wrong else ""
 
 
 def build_own(archs: Sequence[str], only: str) -> Iterator[Any]:

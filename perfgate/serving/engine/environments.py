@@ -19,6 +19,7 @@ from pathlib import Path
 
 from perfgate.errors import InputError, RunnerError
 from perfgate.machine.tools import Tool
+from perfgate.storage.state import open_state
 
 _PYTHON = Tool(timeout_s=1800.0, failed=RunnerError, hint="set engine in the runner's settings")
 _LAID = "engine.pth"
@@ -90,8 +91,7 @@ def ready_python(tree: Path, engine: Path, state: Path) -> Path:
     Raise InputError for a tree that holds no package, RunnerError with the last line of what failed.
     """
     package = find_package(tree)
-    place = state / "arms"
-    place.mkdir(parents=True, exist_ok=True)
+    place = open_state(state, "arms")
     target = place / f"{_read_commit(tree)}-{_digest(package, engine)}"
     with _lock(place):
         if not (target / READY).exists():

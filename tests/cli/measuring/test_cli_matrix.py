@@ -335,6 +335,13 @@ def test_tabulate_cells__a_cell_that_was_not_measured_yet(write, tmp_path):
     assert any(line.startswith("what to do about a problem: ") and line.endswith(entry) for line in remarks)
 
 
+def test_matrix__a_table_that_cannot_be_written(write, tmp_path, capsys):
+    (tmp_path / "out" / "table.md").mkdir(parents=True)
+
+    assert main(["matrix", write(), "--out", str(tmp_path / "out")]) == 2
+    assert "out/table.md: cannot be written (Is a directory)" in capsys.readouterr().err
+
+
 def test_matrix__curve_as_a_picture_and_again_from_what_is_stored(write, tmp_path):
     first, again = tmp_path / "curve.svg", tmp_path / "again.svg"
     command = ["matrix", write(), "--out", str(tmp_path / "out")]

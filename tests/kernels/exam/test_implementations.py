@@ -44,11 +44,36 @@ def test_registry__adds_entry_points(monkeypatch):
         ("math:nothing", "math has no 'nothing'"),
         ("math:pi", "not callable"),
         ("math:", "not module:function"),
+        (":f", "raised ValueError"),
+        ("raising_kernel:f", r"importing raising_kernel raised RuntimeError \(no such GPU\); nothing was judged"),
+        ("ending_kernel:f", r"importing ending_kernel raised SystemExit \(0\); nothing was judged"),
     ],
 )
+@pytest.mark.usefixtures("hostile_kernels")
 def test_find__says_what_is_missing(name, message):
     with pytest.raises(MoeInputError, match=message):
         find(name).load()
+
+
+@pytest.fixture
+def hostile_kernels(tmp_path, monkeypatch):
+    """Modules of kernels that end what runs them: when they are imported, or when they are asked."""
+    (tmp_path / "raising_kernel.py").write_text('raise RuntimeError("no such GPU")')
+    (tmp_path / "ending_kernel.py").write_text("raise SystemExit(0)")
+    (tmp_path / "dying_kernel.py").write_text("import os\ndef f(problem): os._exit(0)\ndef g(problem): raise SystemExit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("dying_kernel:f", "WRONG: its process ended too early"), ("dying_kernel:g", "WRONG: raised SystemExit")]
+)
+@pytest.mark.usefixtures("hostile_kernels")
+def test_check_command__implementation_that_ends_its_process_has_failed_the_case(name, said):
+    done = run("check", "--impl", name, "--case", "E=4,k=2,H=32,I=32,M=3")
+
+    assert done.return_value == 1
+    assert said in done.output
+    assert f"0 of 1 cases sound, 0 not covered by {name}" in done.output
 
 
 def test_check_command__sound_implementation_exits_zero():

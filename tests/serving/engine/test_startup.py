@@ -154,6 +154,24 @@ def test_read_cold_starts__without_warm_ones_and_without_caches():
     assert read_cold_starts(tell_start(1, "base", 0, 61.5)[:1]) == ()
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        (0, "start", []),
+        (0, "cached_kernels", "many"),
+        (1, "ready_s", "soon"),
+        (1, "ready_s", None),
+        (1, "compiled_kernels", {}),
+    ],
+)
+def test_read_cold_starts__of_a_number_that_is_none(place, name, value):
+    events = tell_start(1, "base", 0, 61.5)
+    events[place][name] = value
+
+    with pytest.raises(EvidenceError, match=rf"events\.jsonl: {name}: .* is no number; the folder was damaged"):
+        read_cold_starts(events)
+
+
 def test_measure__cold_start_is_told_in_the_report(tmp_path, monkeypatch):
     use_fake_engine(monkeypatch, tmp_path)
     arms = {arm: ArmSpec(caches=tmp_path / "caches" / arm.value) for arm in Arm}
