@@ -397,6 +397,16 @@ def test_keep__what_a_command_printed_and_how_it_ended(tmp_path):
     assert json.loads((tmp_path / "kept" / "run.json").read_text()) == told
 
 
+def test_keep__the_last_out_is_its_own(tmp_path, monkeypatch, capsys):
+    words = ["-c", "import sys; print(sys.argv[1:])", "--out", "of the command"]
+    monkeypatch.setattr(sys, "argv", ["keep.py", *words, "--out", str(tmp_path / "kept"), "--caches", str(tmp_path)])
+    monkeypatch.setattr(keep.signal, "signal", lambda *_: None)
+    keep.main()
+
+    assert json.loads(capsys.readouterr().out)["argv"] == words
+    assert (tmp_path / "kept" / "output.txt").read_text() == "['--out', 'of the command']\n"
+
+
 def test_keep__ends_what_a_command_that_hangs_has_spawned(tmp_path, monkeypatch):
     monkeypatch.setattr(keep, "LIMIT_S", 2.0)
     sleep = "import time; time.sleep(60)"

@@ -2,8 +2,9 @@
 
     python -m benchmarks.h200.campaign.keep -m perfgate kernels check --impl sglang --matrix exam --device cuda --out FOLDER
 
-FOLDER gets `output.txt` and `run.json`. A command that ends with an error is a result like any other, because a reproduction of
-a defect is meant to; only one that cannot be started fails. --caches DIR keeps what it compiles.
+The last --out is this program's. FOLDER gets `output.txt` and `run.json`. A command that ends with an error is a result like
+any other, because a reproduction of a defect is meant to; only one that cannot be started fails. --caches DIR keeps what it
+compiles.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--caches", type=Path)
-    options, words = parser.parse_known_args()
+    # A command may have an --out of its own: the last one begins what is this program's.
+    ends = max((place for place, word in enumerate(sys.argv) if word == "--out"), default=len(sys.argv))
+    words, options = sys.argv[1:ends], parser.parse_args(sys.argv[ends:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     print(json.dumps(keep(words, options.out, options.caches)))
 
