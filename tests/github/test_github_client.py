@@ -9,6 +9,9 @@ from perfgate.errors import GitHubError, GitHubNotFoundError, GitHubUnavailableE
 from perfgate.github.client import GitHub, connect
 
 PULL = "/repos/o/r/pulls/7"
+AT_1000_S = "Thu, 01 Jan 1970 00:16:40 GMT"
+# GitHub's own date says what is now: the clock of the job may be wrong by hours.
+SPENT = {"Date": AT_1000_S, "x-ratelimit-remaining": "0"}
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def waits():
 
 @pytest.fixture
 def github(server, waits):
-    return GitHub(token="t0ken", api_url=server.url, sleep=waits.append, clock=lambda: 1000.0)
+    return GitHub(token="t0ken", api_url=server.url, sleep=waits.append)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +40,14 @@ def github(server, waits):
         ({"status": 429, "headers": {"Retry-After": "3"}}, [3.0]),
         ({"status": 429}, [60.0]),
         ({"status": 403, "body": {"message": "You have exceeded a secondary rate limit."}}, [60.0]),
-        ({"status": 403, "headers": {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1030"}}, [30.0]),
-        ({"status": 403, "headers": {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}}, [1.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "1030"}}, [30.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "900"}}, [1.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "soon"}}, [60.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "1030", "Date": "noon"}}, [60.0]),
+        ({"status": 403, "headers": {**SPENT, "Retry-After": "Thu, 01 Jan 1970 00:17:10 GMT"}}, [30.0]),
+        ({"status": 403, "headers": {"Date": AT_1000_S, "Retry-After": "Thu, 01 Jan 1970 00:17:10 -0000"}}, [30.0]),
+        ({"status": 429, "headers": {"Date": AT_1000_S, "Retry-After": "Thu, 01 Jan 1970 00:00:01 GMT"}}, [1.0]),
+        ({"status": 429, "headers": {"Retry-After": "tomorrow"}}, [60.0]),
         ({"drop": True}, [2.0]),
     ],
 )
@@ -103,7 +112,30 @@ def test_get__an_answer_that_is_no_json(server, github):
         github.get(PULL)
 
 
-@pytest.mark.parametrize("page", ["text", {"message": "odd"}, None, 3])
+@pytest.mark.parametrize("found", [None, [], "text", 3])
+def test_get__an_answer_that_is_no_object(server, github, found):
+    server.set(faults=[{"status": 200, "body": found}])
+
+    with pytest.raises(GitHubUnavailableError, match="pulls/7: the answer is no object; run the job again"):
+        github.get(PULL)
+
+
+def test_get__an_answer_that_cannot_be_unpacked(server, github, waits):
+    server.set(faults=[{"status": 200, "raw": "no gzip", "headers": {"Content-Encoding": "gzip"}}])
+
+    assert github.get(PULL)["number"] == 7
+    assert waits == [2.0]
+
+
+@pytest.mark.parametrize("errors", [None, 3, "text", [None, {"message": None, "code": "odd"}]])
+def test_get__a_refusal_whose_errors_are_no_list(server, github, errors):
+    server.set(faults=[{"status": 422, "body": {"message": "Validation Failed", "errors": errors}}])
+
+    with pytest.raises(GitHubError, match="status 422: Validation Failed"):
+        github.get(PULL)
+
+
+@pytest.mark.parametrize("page", ["text", {"message": "odd"}, None, 3, [None], [{"id": 1}, "text"]])
 def test_list_all__an_answer_that_is_no_list(server, github, page):
     server.set(faults=[{"status": 200, "body": page}])
 
