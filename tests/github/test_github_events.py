@@ -62,6 +62,14 @@ def test_plan__a_merge_queue_runs_the_smoke_suite():
     assert (found.action, found.is_smoke, found.pull_request, found.head_sha) == ("run", True, 0, HEAD)
 
 
+@pytest.mark.parametrize("default", [None, [], ["main"], {"main": 1}, 3])
+def test_plan__a_default_branch_that_is_no_name(default):
+    pull = make_pull(base={"sha": BASE, "ref": "main", "repo": {"full_name": "o/r", "default_branch": default}})
+
+    assert plan_event("pull_request", {"pull_request": pull}).action == "refuse"
+    assert plan_event("pull_request", {"pull_request": pull}, ("main",)).action == "run"
+
+
 @pytest.mark.parametrize("event", ["pull_request_target", "push", "issue_comment", "workflow_run", ""])
 def test_plan__no_other_event(event):
     with pytest.raises(InputError, match="plans pull_request and merge_group only"):
@@ -82,6 +90,9 @@ def test_plan__no_other_event(event):
         ("base.repo.full_name", "o/r/../x"),
         ("base.repo.full_name", "o/r\nx=1"),
         ("base.repo.full_name", None),
+        ("labels", 1),
+        ("labels", "perfgate"),
+        ("labels", {"name": "perfgate"}),
     ],
 )
 def test_plan__a_field_that_could_become_code(path, value):
@@ -92,7 +103,7 @@ def test_plan__a_field_that_could_become_code(path, value):
         here = here[step]
     here[last] = value
 
-    with pytest.raises(InputError, match=f"event: {path}: missing or"):
+    with pytest.raises(InputError, match=f"event: {path}: (missing or|no list)"):
         plan_event("pull_request", {"pull_request": pull})
 
 

@@ -104,7 +104,7 @@ def find_role(github: GitHub, repository: str, login: str) -> str:
         answer = github.get(f"/repos/{repository}/collaborators/{login}/permission")
     except GitHubNotFoundError:
         return "none"
-    role, permission = answer.get("role_name"), str(answer.get("permission"))
+    role, permission = str(answer.get("role_name")), str(answer.get("permission"))
     return role if role in WRITERS and permission in WRITERS else permission
 
 
