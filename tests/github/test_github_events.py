@@ -13,6 +13,7 @@ from perfgate.github.asked.words import CommentCommand, parse_command
 from perfgate.github.events import plan_event, read_event
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
 from perfgate.github.settings import MatrixJob, format_jobs, load_settings, parse_jobs
+from perfgate.report.escape import ZERO_WIDTH, markdown
 
 HEAD, BASE = "a" * 40, "b" * 40
 
@@ -139,8 +140,10 @@ def test_read_event__no_file(tmp_path):
         ),
         (f"  /perfgate run h20 closed {HEAD}\r\nbecause", CommentCommand(hardware="h20", scenario="closed", sha=HEAD)),
         (f"/perfgate run {HEAD}", CommentCommand(sha=HEAD)),
+        (f"/perfgate run {markdown(HEAD)}", CommentCommand(sha=HEAD)),
         ("please /perfgate run", None),
         ("", None),
+        (ZERO_WIDTH, None),
         ("\n\n", None),
     ],
 )
