@@ -17,6 +17,7 @@ from perfgate.github.comment.sections import build_section, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.github.settings import load_settings
+from perfgate.github.statuses import set_statuses
 from perfgate.machine.fingerprint import read_build
 from tests.fakes.folders import add_profiles
 from tests.fakes.github.pull_requests import (
@@ -115,6 +116,24 @@ def test_publish__a_head_that_moved(server, tmp_path, capsys):
     assert main(PUBLISH) == 2
     assert f"is at {NEW} by now" in capsys.readouterr().err
     assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+@pytest.mark.parametrize("is_dispatched", [True, False])
+def test_publish__a_push_while_it_judges(server, tmp_path, capsys, monkeypatch, is_dispatched):
+    """The status is of the commit that was measured; the comment is of the pull request, which is elsewhere by now."""
+    set_run(server, pack(tmp_path))
+
+    def push_after(*words):
+        shown = set_statuses(*words)
+        server.set(pulls={"7": make_pull(head=NEW)})
+        return shown
+
+    monkeypatch.setattr("perfgate.github.reporter.set_statuses", push_after)
+
+    assert (main(PUBLISH) if is_dispatched else report(tmp_path, make_run())) == 2
+    assert f"is at {NEW} by now" in capsys.readouterr().err
+    assert [found["sha"] for found in server.get()["statuses"]] == [HEAD]
+    assert server.get()["comments"] == []
 
 
 def test_publish__jobs_and_artifacts_that_were_not_asked_for(server, tmp_path):
