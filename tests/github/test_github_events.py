@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfgate.errors import InputError
 from perfgate.github.asked.words import CommentCommand, parse_command
 from perfgate.github.events import plan_event, read_event
-from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
+from perfgate.github.outputs import MAX_SUMMARY_BYTES, MAX_VALUE, add_summary, format_annotation, write_outputs
 from perfgate.github.settings import MatrixJob, format_jobs, load_settings, parse_jobs
 from perfgate.report.escape import ZERO_WIDTH, markdown
 
@@ -185,7 +185,7 @@ def test_parse_command__nothing_but_known_words_gets_through(text):
     assert set(found.sha) <= set("0123456789abcdef")
 
 
-@pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x00", "a\u2028b", "x" * 8001])
+@pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x00", "a\u2028b", "x" * (MAX_VALUE + 1)])
 def test_attack__a_value_that_adds_a_line(tmp_path, value):
     path = tmp_path / "output"
     path.touch()
@@ -193,6 +193,17 @@ def test_attack__a_value_that_adds_a_line(tmp_path, value):
     with pytest.raises(InputError, match="holds a line break or is too long"):
         write_outputs({"good": "1", "reason": value}, {"GITHUB_OUTPUT": str(path)})
     assert path.read_text() == ""
+
+
+def test_write_outputs__the_matrix_of_the_largest_settings(tmp_path):
+    labels = [f"{number}{'l' * 99}" for number in range(8)]
+    names = [f"{number}{'n' * 63}" for number in range(8)]
+    tables = "".join(f"[hardware.{name}]\nscenarios = {names}\nruns_on = {labels}\n" for name in names)
+    (tmp_path / "perfgate.toml").write_text(f"priorities = true\n{tables}")
+    matrix = format_jobs(load_settings(tmp_path / "perfgate.toml").list_jobs())
+
+    write_outputs({"matrix": matrix}, {"GITHUB_OUTPUT": str(tmp_path / "output")})
+    assert len(parse_jobs((tmp_path / "output").read_text().removeprefix("matrix="))) == 64
 
 
 def test_write_outputs__appends_lines(tmp_path):
