@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -234,7 +235,11 @@ def find_server(environment: Mapping[str, str] = os.environ) -> str:
 
 def connect(environment: Mapping[str, str] = os.environ) -> GitHub:
     """Take the token and the address from the job's environment; a token on a command line could be read by any process."""
-    token = environment.get("GITHUB_TOKEN", "")
+    token, api_url = environment.get("GITHUB_TOKEN", "").strip(), environment.get("GITHUB_API_URL", API_URL)
     if not token:
         raise InputError("GITHUB_TOKEN is not set; give the job's token in the environment of this step")
-    return GitHub(token=token, api_url=environment.get("GITHUB_API_URL", API_URL).rstrip("/"))
+    if not re.fullmatch(r"[!-~]+", token):
+        raise InputError("GITHUB_TOKEN holds a character that no token has; copy it again")
+    if not re.fullmatch(r"https?://[A-Za-z0-9._:-]+(/[!-~]*)?", api_url):
+        raise InputError(f"GITHUB_API_URL: {api_url[:80]!r} is no address; give one such as {API_URL}")
+    return GitHub(token=token, api_url=api_url.rstrip("/"))

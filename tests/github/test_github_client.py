@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -230,6 +232,26 @@ def test_connect__needs_a_token():
     assert (
         connect({"GITHUB_TOKEN": "t", "GITHUB_API_URL": "https://ghe.example/api/v3/"}).api_url == "https://ghe.example/api/v3"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"GITHUB_TOKEN": " \n"}, "GITHUB_TOKEN is not set"),
+        ({"GITHUB_TOKEN": "t\u00f6ken"}, "GITHUB_TOKEN holds a character"),
+        ({"GITHUB_TOKEN": "a\r\nX-Other: 1"}, "GITHUB_TOKEN holds a character"),
+        ({"GITHUB_API_URL": ""}, "GITHUB_API_URL: '' is no address"),
+        ({"GITHUB_API_URL": "api.github.com"}, "GITHUB_API_URL: 'api.github.com' is no address"),
+        ({"GITHUB_API_URL": "http://[bad"}, "is no address; give one such as https://api.github.com"),
+    ],
+)
+def test_connect__what_can_be_no_token_or_address(changes, told):
+    with pytest.raises(InputError, match=re.escape(told)):
+        connect({"GITHUB_TOKEN": "t", **changes})
+
+
+def test_connect__a_token_of_a_file_with_a_line_end():
+    assert connect({"GITHUB_TOKEN": "t0ken\n"}).token == "t0ken"
 
 
 def test_fake__refuses_without_the_token(server):
