@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -48,13 +51,15 @@ class GitHub:
     token: str = field(repr=False)
     api_url: str = API_URL
     sleep: Callable[[float], None] = field(default_factory=lambda: time.sleep)
-    clock: Callable[[], float] = time.time
     max_wait_s: float = MAX_WAIT_S
     timeout_s: float = 30.0
 
     def get(self, path: str, **params: str | int) -> Any:
         """Read one object."""
-        return _read_json(self._request(_ApiCall(method="GET", path=path, params=params)), path)
+        found = _read_json(self._request(_ApiCall(method="GET", path=path, params=params)), path)
+        if not isinstance(found, dict):
+            raise GitHubUnavailableError(f"{path}: the answer is no object; run the job again")
+        return found
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, is_repeatable: bool = True) -> Any:
         """Change something; return GitHub's answer, None for an empty one.
@@ -92,7 +97,7 @@ class GitHub:
                     content += chunk
                     if len(content) > most:
                         raise GitHubError(f"{path}: more than {most} bytes; refused")
-        except httpx.TransportError:
+        except httpx.RequestError:
             raise GitHubUnavailableError(f"{path}: the store broke off; run the job again") from None
         return content
 
@@ -129,7 +134,7 @@ class GitHub:
         options: dict[str, Any] = {"params": params, "json": call.body, "headers": headers, "timeout": self.timeout_s}
         try:
             return httpx.request(call.method, url, verify=_trust_authorities(), **options)
-        except httpx.TransportError:
+        except httpx.RequestError:
             return None
 
     def _read_pause(self, answer: httpx.Response | None, attempt: int) -> float | None:
@@ -139,11 +144,11 @@ class GitHub:
             return backoff_s
         if answer.status_code not in _LIMITS:
             return None
-        if (told := answer.headers.get("retry-after", "")).isdecimal():
-            return float(told)
+        if (pause := _read_retry_after(answer)) is not None:
+            return pause
         if answer.headers.get("x-ratelimit-remaining") == "0":
-            reset = answer.headers.get("x-ratelimit-reset", "")
-            return max(float(reset) - self.clock(), 1.0) if reset.isdecimal() else SECONDARY_LIMIT_S
+            reset, now = answer.headers.get("x-ratelimit-reset", ""), _read_date(answer.headers.get("date", ""))
+            return max(float(reset) - now.timestamp(), 1.0) if reset.isdecimal() and now else SECONDARY_LIMIT_S
         is_limit = answer.status_code == httpx.codes.TOO_MANY_REQUESTS or "secondary rate limit" in answer.text.lower()
         return SECONDARY_LIMIT_S if is_limit else None
 
@@ -152,6 +157,24 @@ class GitHub:
 def _trust_authorities() -> ssl.SSLContext:
     """The authorities whose certificates are trusted, read once: it takes 20 ms of a core, more than a request does."""
     return httpx.create_ssl_context()
+
+
+def _read_retry_after(answer: httpx.Response) -> float | None:
+    """The pause that an answer asks for, in seconds or until a date; None where it asks for none."""
+    told = answer.headers.get("retry-after", "")
+    if told.isdecimal():
+        return float(told)
+    until, now = _read_date(told), _read_date(answer.headers.get("date", ""))
+    return max((until - now).total_seconds(), 1.0) if until and now else None
+
+
+def _read_date(text: str) -> datetime | None:
+    """A date of an answer's headers. The server's own date says what is now, for this machine's clock may be hours off."""
+    try:
+        found = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def _name(answer: httpx.Response | None) -> str:
@@ -177,15 +200,17 @@ def _read_json(answer: httpx.Response, path: str) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise GitHubError(f"{path}: the answer is no JSON; something between this job and GitHub answers for it") from None
+        # A request that changes something may have been carried out.
+        message = f"{path}: the answer is no JSON; something between this job and GitHub answers for it"
+        raise GitHubUnavailableError(message) from None
 
 
 def _read_elements(page: Any, path: str) -> list[Any]:
     """A page is a list, or an object whose only list is the page."""
     if isinstance(page, dict):
         page = next((value for value in page.values() if isinstance(value, list)), None)
-    if not isinstance(page, list):
-        raise GitHubError(f"{path}: the answer is no list")
+    if not isinstance(page, list) or not all(isinstance(element, dict) for element in page):
+        raise GitHubError(f"{path}: the answer is no list of objects; run the job again")
     return page
 
 
@@ -197,7 +222,8 @@ def _read_message(answer: httpx.Response) -> str:
         data = None
     if not isinstance(data, dict):
         return "no message"
-    errors = [error for error in data.get("errors", []) if isinstance(error, dict)]
+    listed = data.get("errors")
+    errors = [error for error in listed if isinstance(error, dict)] if isinstance(listed, list) else []
     parts = [data.get("message"), *(error.get("message") or error.get("code") for error in errors)]
     return " ".join(" ".join(str(part) for part in parts if part).split())[:300] or "no message"
 
@@ -209,7 +235,11 @@ def find_server(environment: Mapping[str, str] = os.environ) -> str:
 
 def connect(environment: Mapping[str, str] = os.environ) -> GitHub:
     """Take the token and the address from the job's environment; a token on a command line could be read by any process."""
-    token = environment.get("GITHUB_TOKEN", "")
+    token, api_url = environment.get("GITHUB_TOKEN", "").strip(), environment.get("GITHUB_API_URL", API_URL)
     if not token:
         raise InputError("GITHUB_TOKEN is not set; give the job's token in the environment of this step")
-    return GitHub(token=token, api_url=environment.get("GITHUB_API_URL", API_URL).rstrip("/"))
+    if not re.fullmatch(r"[!-~]+", token):
+        raise InputError("GITHUB_TOKEN holds a character that no token has; copy it again")
+    if not re.fullmatch(r"https?://[A-Za-z0-9._:-]+(/[!-~]*)?", api_url):
+        raise InputError(f"GITHUB_API_URL: {api_url[:80]!r} is no address; give one such as {API_URL}")
+    return GitHub(token=token, api_url=api_url.rstrip("/"))

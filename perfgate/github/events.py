@@ -124,7 +124,10 @@ def plan_pull(pull: Mapping[str, Any], base_branches: Collection[str] = ()) -> E
 
 
 def _decide(pull: Mapping[str, Any], base_branches: Collection[str]) -> tuple[Action, str]:
-    labels = [find(entry, "name") for entry in find(pull, "labels") or () if isinstance(entry, dict)]
+    listed = find(pull, "labels") or []
+    if not isinstance(listed, list):
+        raise InputError("event: labels: no list")
+    labels = [find(entry, "name") for entry in listed if isinstance(entry, dict)]
     if find(pull, "state") not in (None, "open"):
         return Action.SKIP, "the pull request is closed"
     if find(pull, "draft"):
@@ -141,7 +144,7 @@ def _decide(pull: Mapping[str, Any], base_branches: Collection[str]) -> tuple[Ac
 def find_base_fault(pull: Mapping[str, Any], base_branches: Collection[str]) -> str:
     """Why a pull request into its base branch is not measured; empty where it is."""
     branch = find(pull, "base.ref")
-    if isinstance(branch, str) and branch and branch in {find(pull, "base.repo.default_branch"), *base_branches}:
+    if isinstance(branch, str) and branch and branch in (find(pull, "base.repo.default_branch"), *base_branches):
         return ""
     return f"it goes into {str(branch)[:80]!r}, which is neither the default branch nor one of base_branches in perfgate.toml"
 

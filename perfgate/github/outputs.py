@@ -15,7 +15,10 @@ MAX_SUMMARY_BYTES = 1_000_000
 CUT = "\n\n*The rest is in the artifact.*\n"
 
 MAX_MESSAGE = 4000
-_VALUE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,8000}")
+MAX_VALUE = 100_000
+"""The matrix of the largest settings has some 70,000 characters; Linux passes a program no argument of more than 131,071."""
+
+_VALUE = re.compile(rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_VALUE}}}")
 
 
 def write_outputs(values: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> None:

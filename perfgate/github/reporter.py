@@ -11,7 +11,7 @@ from perfgate.github.comment.sections import MachineSection, build_section
 from perfgate.github.comment.states import State
 from perfgate.github.comment.target import Comments, CommentTarget
 from perfgate.github.runs.collecting import MachineResult
-from perfgate.github.runs.run import WorkflowRun
+from perfgate.github.runs.run import WorkflowRun, fetch_pull
 from perfgate.github.statuses import describe_state, name_context, set_statuses
 
 OUTRANKED = "a later run has answered for this commit"
@@ -90,10 +90,13 @@ def announce(reporter: Reporter, states: Mapping[str, State]) -> Iterator[Machin
 def publish(reporter: Reporter, sections: Sequence[MachineSection]) -> Iterator[MachineReport]:
     """Set the statuses, then write the comment; yield what became of each section. What a later run has answered is left.
 
-    The statuses come first: a limit on comments, or one that another workflow forged, must not keep a verdict back.
+    The statuses come first: a limit on comments, or one that another workflow forged, must not keep a verdict back. Raise
+    StaleError where a push came meanwhile: the statuses are of the commit, and the comment is of the pull request.
     """
     shown = reporter.set_statuses({section.hardware: section.entry.state for section in sections})
     mine = [section for section in sections if section.hardware in shown]
+    if mine:
+        fetch_pull(reporter.github, reporter.target, reporter.run.head_sha)
     address = upsert(reporter.github, reporter.target, mine, reporter.read_comments()) if mine else ""
     for section in sections:
         name = section.hardware

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 LIMIT = 400
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
-_ZERO_WIDTH = "\u200b"
+ZERO_WIDTH = "\u200b"
 # GitHub makes references of GH-1 and of whole commit names, in the name of the comment's author.
 _REFERENCE = re.compile(r"(?i:\bGH-)(?=\d)|\b[0-9a-f]{40}\b")
 
@@ -37,10 +37,10 @@ def markdown(text: str) -> str:
     line = re.sub(r"([`*\[\]|~])", r"\\\1", line)
     # An underscore inside a word, as in output_tok_per_s, formats nothing.
     line = re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\\_", line)
-    line = re.sub(r"([@#])(?=\w)", rf"\1{_ZERO_WIDTH}", line)
-    line = _REFERENCE.sub(lambda match: match[0][:3] + _ZERO_WIDTH + match[0][3:], line)
-    line = re.sub(r"\$(?=\S)|:(?=[a-z0-9_+-]+:)", lambda match: match[0] + _ZERO_WIDTH, line)
-    line = re.sub(r"://|(?i:(?<=www)\.)", lambda match: match[0][0] + _ZERO_WIDTH + match[0][1:], line)
+    line = re.sub(r"([@#])(?=\w)", rf"\1{ZERO_WIDTH}", line)
+    line = _REFERENCE.sub(lambda match: match[0][:3] + ZERO_WIDTH + match[0][3:], line)
+    line = re.sub(r"\$(?=\S)|:(?=[a-z0-9_+-]+:)", lambda match: match[0] + ZERO_WIDTH, line)
+    line = re.sub(r"://|(?i:(?<=www)\.)", lambda match: match[0][0] + ZERO_WIDTH + match[0][1:], line)
     # A value may open a list item, where these would start a list, a heading or a rule of their own.
     return re.sub(r"^(\d*)(?=(?:[-+=.)]|#{1,6})(?:\s|$)|[-=]{2})", r"\1\\", line)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -9,6 +11,9 @@ from perfgate.errors import GitHubError, GitHubNotFoundError, GitHubUnavailableE
 from perfgate.github.client import GitHub, connect
 
 PULL = "/repos/o/r/pulls/7"
+AT_1000_S = "Thu, 01 Jan 1970 00:16:40 GMT"
+# GitHub's own date says what is now: the clock of the job may be wrong by hours.
+SPENT = {"Date": AT_1000_S, "x-ratelimit-remaining": "0"}
 
 
 @pytest.fixture
@@ -25,7 +30,7 @@ def waits():
 
 @pytest.fixture
 def github(server, waits):
-    return GitHub(token="t0ken", api_url=server.url, sleep=waits.append, clock=lambda: 1000.0)
+    return GitHub(token="t0ken", api_url=server.url, sleep=waits.append)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +42,14 @@ def github(server, waits):
         ({"status": 429, "headers": {"Retry-After": "3"}}, [3.0]),
         ({"status": 429}, [60.0]),
         ({"status": 403, "body": {"message": "You have exceeded a secondary rate limit."}}, [60.0]),
-        ({"status": 403, "headers": {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1030"}}, [30.0]),
-        ({"status": 403, "headers": {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}}, [1.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "1030"}}, [30.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "900"}}, [1.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "soon"}}, [60.0]),
+        ({"status": 403, "headers": {**SPENT, "x-ratelimit-reset": "1030", "Date": "noon"}}, [60.0]),
+        ({"status": 403, "headers": {**SPENT, "Retry-After": "Thu, 01 Jan 1970 00:17:10 GMT"}}, [30.0]),
+        ({"status": 403, "headers": {"Date": AT_1000_S, "Retry-After": "Thu, 01 Jan 1970 00:17:10 -0000"}}, [30.0]),
+        ({"status": 429, "headers": {"Date": AT_1000_S, "Retry-After": "Thu, 01 Jan 1970 00:00:01 GMT"}}, [1.0]),
+        ({"status": 429, "headers": {"Retry-After": "tomorrow"}}, [60.0]),
         ({"drop": True}, [2.0]),
     ],
 )
@@ -103,7 +114,30 @@ def test_get__an_answer_that_is_no_json(server, github):
         github.get(PULL)
 
 
-@pytest.mark.parametrize("page", ["text", {"message": "odd"}, None, 3])
+@pytest.mark.parametrize("found", [None, [], "text", 3])
+def test_get__an_answer_that_is_no_object(server, github, found):
+    server.set(faults=[{"status": 200, "body": found}])
+
+    with pytest.raises(GitHubUnavailableError, match="pulls/7: the answer is no object; run the job again"):
+        github.get(PULL)
+
+
+def test_get__an_answer_that_cannot_be_unpacked(server, github, waits):
+    server.set(faults=[{"status": 200, "raw": "no gzip", "headers": {"Content-Encoding": "gzip"}}])
+
+    assert github.get(PULL)["number"] == 7
+    assert waits == [2.0]
+
+
+@pytest.mark.parametrize("errors", [None, 3, "text", [None, {"message": None, "code": "odd"}]])
+def test_get__a_refusal_whose_errors_are_no_list(server, github, errors):
+    server.set(faults=[{"status": 422, "body": {"message": "Validation Failed", "errors": errors}}])
+
+    with pytest.raises(GitHubError, match="status 422: Validation Failed"):
+        github.get(PULL)
+
+
+@pytest.mark.parametrize("page", ["text", {"message": "odd"}, None, 3, [None], [{"id": 1}, "text"]])
 def test_list_all__an_answer_that_is_no_list(server, github, page):
     server.set(faults=[{"status": 200, "body": page}])
 
@@ -198,6 +232,26 @@ def test_connect__needs_a_token():
     assert (
         connect({"GITHUB_TOKEN": "t", "GITHUB_API_URL": "https://ghe.example/api/v3/"}).api_url == "https://ghe.example/api/v3"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"GITHUB_TOKEN": " \n"}, "GITHUB_TOKEN is not set"),
+        ({"GITHUB_TOKEN": "t\u00f6ken"}, "GITHUB_TOKEN holds a character"),
+        ({"GITHUB_TOKEN": "a\r\nX-Other: 1"}, "GITHUB_TOKEN holds a character"),
+        ({"GITHUB_API_URL": ""}, "GITHUB_API_URL: '' is no address"),
+        ({"GITHUB_API_URL": "api.github.com"}, "GITHUB_API_URL: 'api.github.com' is no address"),
+        ({"GITHUB_API_URL": "http://[bad"}, "is no address; give one such as https://api.github.com"),
+    ],
+)
+def test_connect__what_can_be_no_token_or_address(changes, told):
+    with pytest.raises(InputError, match=re.escape(told)):
+        connect({"GITHUB_TOKEN": "t", **changes})
+
+
+def test_connect__a_token_of_a_file_with_a_line_end():
+    assert connect({"GITHUB_TOKEN": "t0ken\n"}).token == "t0ken"
 
 
 def test_fake__refuses_without_the_token(server):

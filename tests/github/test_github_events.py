@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from perfgate.errors import InputError
 from perfgate.github.asked.words import CommentCommand, parse_command
 from perfgate.github.events import plan_event, read_event
-from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
+from perfgate.github.outputs import MAX_SUMMARY_BYTES, MAX_VALUE, add_summary, format_annotation, write_outputs
 from perfgate.github.settings import MatrixJob, format_jobs, load_settings, parse_jobs
+from perfgate.report.escape import ZERO_WIDTH, markdown
 
 HEAD, BASE = "a" * 40, "b" * 40
 
@@ -62,6 +63,14 @@ def test_plan__a_merge_queue_runs_the_smoke_suite():
     assert (found.action, found.is_smoke, found.pull_request, found.head_sha) == ("run", True, 0, HEAD)
 
 
+@pytest.mark.parametrize("default", [None, [], ["main"], {"main": 1}, 3])
+def test_plan__a_default_branch_that_is_no_name(default):
+    pull = make_pull(base={"sha": BASE, "ref": "main", "repo": {"full_name": "o/r", "default_branch": default}})
+
+    assert plan_event("pull_request", {"pull_request": pull}).action == "refuse"
+    assert plan_event("pull_request", {"pull_request": pull}, ("main",)).action == "run"
+
+
 @pytest.mark.parametrize("event", ["pull_request_target", "push", "issue_comment", "workflow_run", ""])
 def test_plan__no_other_event(event):
     with pytest.raises(InputError, match="plans pull_request and merge_group only"):
@@ -82,6 +91,9 @@ def test_plan__no_other_event(event):
         ("base.repo.full_name", "o/r/../x"),
         ("base.repo.full_name", "o/r\nx=1"),
         ("base.repo.full_name", None),
+        ("labels", 1),
+        ("labels", "perfgate"),
+        ("labels", {"name": "perfgate"}),
     ],
 )
 def test_plan__a_field_that_could_become_code(path, value):
@@ -92,7 +104,7 @@ def test_plan__a_field_that_could_become_code(path, value):
         here = here[step]
     here[last] = value
 
-    with pytest.raises(InputError, match=f"event: {path}: missing or"):
+    with pytest.raises(InputError, match=f"event: {path}: (missing or|no list)"):
         plan_event("pull_request", {"pull_request": pull})
 
 
@@ -128,8 +140,10 @@ def test_read_event__no_file(tmp_path):
         ),
         (f"  /perfgate run h20 closed {HEAD}\r\nbecause", CommentCommand(hardware="h20", scenario="closed", sha=HEAD)),
         (f"/perfgate run {HEAD}", CommentCommand(sha=HEAD)),
+        (f"/perfgate run {markdown(HEAD)}", CommentCommand(sha=HEAD)),
         ("please /perfgate run", None),
         ("", None),
+        (ZERO_WIDTH, None),
         ("\n\n", None),
     ],
 )
@@ -171,7 +185,7 @@ def test_parse_command__nothing_but_known_words_gets_through(text):
     assert set(found.sha) <= set("0123456789abcdef")
 
 
-@pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x00", "a\u2028b", "x" * 8001])
+@pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x00", "a\u2028b", "x" * (MAX_VALUE + 1)])
 def test_attack__a_value_that_adds_a_line(tmp_path, value):
     path = tmp_path / "output"
     path.touch()
@@ -179,6 +193,17 @@ def test_attack__a_value_that_adds_a_line(tmp_path, value):
     with pytest.raises(InputError, match="holds a line break or is too long"):
         write_outputs({"good": "1", "reason": value}, {"GITHUB_OUTPUT": str(path)})
     assert path.read_text() == ""
+
+
+def test_write_outputs__the_matrix_of_the_largest_settings(tmp_path):
+    labels = [f"{number}{'l' * 99}" for number in range(8)]
+    names = [f"{number}{'n' * 63}" for number in range(8)]
+    tables = "".join(f"[hardware.{name}]\nscenarios = {names}\nruns_on = {labels}\n" for name in names)
+    (tmp_path / "perfgate.toml").write_text(f"priorities = true\n{tables}")
+    matrix = format_jobs(load_settings(tmp_path / "perfgate.toml").list_jobs())
+
+    write_outputs({"matrix": matrix}, {"GITHUB_OUTPUT": str(tmp_path / "output")})
+    assert len(parse_jobs((tmp_path / "output").read_text().removeprefix("matrix="))) == 64
 
 
 def test_write_outputs__appends_lines(tmp_path):

@@ -358,6 +358,25 @@ def test_attack__a_value_that_is_no_measurement(tmp_path, capsys, scenario_file,
     assert ("windows.3.record.output_throughput" in (told := refused(tmp_path, capsys))) or "number out of range" in told
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2031-99-99T99:99:99Z",
+        "2026-02-30T00:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "2026-11-2\N{ARABIC-INDIC DIGIT FIVE}T18:00:00Z",
+        "2026-11-25 18:00:00Z",
+        "",
+    ],
+)
+def test_attack__a_session_that_began_at_no_time(tmp_path, capsys, scenario_file, document, time):
+    """A baseline forgets what is old by this time, and text that sorts behind every time would never be."""
+    document["begun_utc"] = time
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert ": begun_utc: " in refused(tmp_path, capsys)
+
+
 @pytest.mark.parametrize("number", ["NaN", "1e999", "-1", "null", '"0.1"'])
 def test_attack__a_gap_that_is_no_time(tmp_path, capsys, scenario_file, document, number):
     document["windows"][0]["record"]["itls"] = [[0.1, "HERE"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from perfgate.errors import GitHubError, GitHubNotFoundError, InputError, StaleError
@@ -29,30 +30,31 @@ CHECK = "perfgate verdict"
 def answer_comment(github: GitHub, payload: Mapping[str, Any], settings: Settings, now: str) -> str:
     """Do what a comment asks for, and answer with a reaction and a comment; return the answer.
 
-    Raise InputError for a command, author or commit that does not do, after the author was told. An author without any right
-    gets a reaction alone: strangers must not make the bot write.
+    Raise InputError for a command, author or commit that does not do, and GitHubError where GitHub refuses a step, after the
+    author was told. An author without any right gets a reaction alone: strangers must not make the bot write.
     """
     repository, number = find_repository(payload, "repository.full_name"), find_number(payload, "issue.number")
     body = str(find(payload, "comment.body") or "")
     is_new = find(payload, "action") == "created" and bool(find(payload, "issue.pull_request"))
     if not is_new or not body.strip().startswith("/perfgate"):
         return "no command"
-    target, comment = find_target(repository, number), find(payload, "comment.id")
+    target, comment, is_writer = find_target(repository, number), find(payload, "comment.id"), False
     try:
         role = find_role(github, repository, login := _read_login(payload))
+        is_writer = role in WRITERS
         said = _carry_out(github, target, payload, settings, role, login, now)
-    except (InputError, StaleError) as error:
+    except (InputError, GitHubError) as error:
         _react(github, repository, comment, "confused")
-        if not isinstance(error, _StrangerError):
-            _reply(github, target, f"Refused: {markdown(str(error))}")
+        if is_writer:
+            with suppress(GitHubError):
+                _reply(github, target, f"Refused: {markdown(str(error))}")
         raise
     _react(github, repository, comment, "+1")
-    _reply(github, target, said)
+    try:
+        _reply(github, target, said)
+    except GitHubError as error:
+        return f"{said} The pull request does not say so: {error}"
     return said
-
-
-class _StrangerError(InputError):
-    """The author may not use commands."""
 
 
 def _carry_out(  # noqa: PLR0913, PLR0917 - what an event brings, each of another kind
@@ -67,7 +69,7 @@ def _carry_out(  # noqa: PLR0913, PLR0917 - what an event brings, each of anothe
     names = tuple(sorted(settings.hardware))
     scenarios = tuple(sorted({job.scenario for job in settings.list_jobs()}))
     if role not in WRITERS:
-        raise _StrangerError(f"{login} may not start measurements: that takes write access, theirs is {role}")
+        raise InputError(f"{login} may not start measurements: that takes write access, theirs is {role}")
     command = parse_command(str(find(payload, "comment.body")), names, scenarios)
     if command is None:
         raise InputError("no such command")
@@ -94,7 +96,7 @@ def _carry_out(  # noqa: PLR0913, PLR0917 - what an event brings, each of anothe
 def _read_login(payload: Mapping[str, Any]) -> str:
     login = find(payload, "comment.user.login")
     if not isinstance(login, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", login):
-        raise _StrangerError("the comment has no author that could be asked about")
+        raise InputError("the comment has no author that could be asked about")
     return login
 
 
@@ -104,7 +106,7 @@ def find_role(github: GitHub, repository: str, login: str) -> str:
         answer = github.get(f"/repos/{repository}/collaborators/{login}/permission")
     except GitHubNotFoundError:
         return "none"
-    role, permission = answer.get("role_name"), str(answer.get("permission"))
+    role, permission = str(answer.get("role_name")), str(answer.get("permission"))
     return role if role in WRITERS and permission in WRITERS else permission
 
 

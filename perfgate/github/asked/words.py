@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from perfgate.errors import InputError
+from perfgate.report.escape import ZERO_WIDTH
 
 USAGE = (
     "`/perfgate run|rerun|cancel|explain|bisect [MACHINE] [SCENARIO] [COMMIT]`, `/perfgate compare A B [MACHINE] [SCENARIO]` "
@@ -41,8 +42,11 @@ def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str,
 
     Raise InputError for a command with a word that is neither known nor a commit with all its digits: who writes the code
     makes two commits with the same first twelve in seconds, and shows one of them.
+
+    A commit that was copied from an answer of perfgate's has the mark in it that keeps GitHub from making a reference of it.
     """
-    line = comment.strip().splitlines()[0].strip() if comment.strip() else ""
+    text = comment.replace(ZERO_WIDTH, "").strip()
+    line = text.splitlines()[0].strip() if text else ""
     if not line.startswith("/perfgate"):
         return None
     match = _COMMAND.fullmatch(line)

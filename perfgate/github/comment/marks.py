@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
+from perfgate.github.events import find
 from perfgate.storage.schema import adapt
 
 _END = " -->"
@@ -33,5 +34,5 @@ def read_mark(mark: str, body: str, kind: type[T]) -> T | None:
 
 def is_own(comment: Mapping[str, Any], bot: str, mark: str) -> bool:
     """Whether the bot wrote a comment or issue that begins with `mark`; a mark alone proves nothing."""
-    user = comment.get("user") or {}
-    return user.get("login") == bot and user.get("type") == "Bot" and str(comment.get("body") or "").startswith(mark)
+    is_bot = find(comment, "user.login") == bot and find(comment, "user.type") == "Bot"
+    return is_bot and str(comment.get("body") or "").startswith(mark)

@@ -30,7 +30,7 @@ from perfgate.storage.schema import adapt
 
 MAX_DIFFERENCES = 24
 MAX_BYTES = 8000
-"""Of the document: an output of a step holds no more."""
+"""Of the document, which crosses as one output of a step."""
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 _LOOSE = ConfigDict(extra="ignore", defer_build=True)

@@ -52,19 +52,25 @@ def fetch_run(github: GitHub, target: CommentTarget, head_sha: str | None, *, ru
 
     Raise StaleError when that is not its head any more: such a result says nothing of what would be merged.
     """
-    pull = github.get(f"/repos/{target.repository}/pulls/{target.pull_request}")
-    if (head := find_sha(pull, "head.sha")) != (head_sha or head):
-        raise StaleError(
-            f"pull request {target.pull_request} is at {head} by now, and this is of {head_sha}; measure the new commit"
-        )
+    pull = fetch_pull(github, target, head_sha)
     return WorkflowRun(
         repository=target.repository,
         run_id=run_id,
         run_attempt=run_attempt,
-        head_sha=head,
+        head_sha=find_sha(pull, "head.sha"),
         pull=pull,
         branch=find_branch(pull),
     )
+
+
+def fetch_pull(github: GitHub, target: CommentTarget, head_sha: str | None) -> Mapping[str, Any]:
+    """The pull request as it is now. Raise StaleError where `head_sha` is given and is not its head any more."""
+    pull: Mapping[str, Any] = github.get(f"/repos/{target.repository}/pulls/{target.pull_request}")
+    if (head := find_sha(pull, "head.sha")) != (head_sha or head):
+        raise StaleError(
+            f"pull request {target.pull_request} is at {head} by now, and this is of {head_sha}; measure the new commit"
+        )
+    return pull
 
 
 def identify(github: GitHub, payload: Mapping[str, Any]) -> WorkflowRun:

@@ -17,6 +17,7 @@ from perfgate.github.comment.sections import build_section, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.github.settings import load_settings
+from perfgate.github.statuses import set_statuses
 from perfgate.machine.fingerprint import read_build
 from tests.fakes.folders import add_profiles
 from tests.fakes.github.pull_requests import (
@@ -115,6 +116,24 @@ def test_publish__a_head_that_moved(server, tmp_path, capsys):
     assert main(PUBLISH) == 2
     assert f"is at {NEW} by now" in capsys.readouterr().err
     assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+@pytest.mark.parametrize("is_dispatched", [True, False])
+def test_publish__a_push_while_it_judges(server, tmp_path, capsys, monkeypatch, is_dispatched):
+    """The status is of the commit that was measured; the comment is of the pull request, which is elsewhere by now."""
+    set_run(server, pack(tmp_path))
+
+    def push_after(*words):
+        shown = set_statuses(*words)
+        server.set(pulls={"7": make_pull(head=NEW)})
+        return shown
+
+    monkeypatch.setattr("perfgate.github.reporter.set_statuses", push_after)
+
+    assert (main(PUBLISH) if is_dispatched else report(tmp_path, make_run())) == 2
+    assert f"is at {NEW} by now" in capsys.readouterr().err
+    assert [found["sha"] for found in server.get()["statuses"]] == [HEAD]
+    assert server.get()["comments"] == []
 
 
 def test_publish__jobs_and_artifacts_that_were_not_asked_for(server, tmp_path):
@@ -479,7 +498,7 @@ def test_plan__writes_what_the_jobs_need(tmp_path):
         ({"status": 502, "times": 99}, "after 5 tries"),
         ({"status": 200, "body": {"merge_base_commit": None}}, "merge_base_commit.sha: missing"),
         ({"status": 200, "body": {"merge_base_commit": {"sha": "main"}}}, "merge_base_commit.sha: missing"),
-        ({"status": 200, "body": []}, "merge_base_commit.sha: missing"),
+        ({"status": 200, "body": []}, "the answer is no object"),
     ],
 )
 def test_plan__no_merge_base_no_measurement(server, tmp_path, capsys, fault, told):
@@ -710,7 +729,9 @@ def test_attack__a_fork_pushes_after_it_was_read(server, tmp_path, capsys):
     assert say(tmp_path, make_comment("/perfgate run")) == 2
     assert f"read it, then name the commit, `/perfgate run {NEW}`" in capsys.readouterr().err
     assert say(tmp_path, make_comment(f"/perfgate run {HEAD}")) == 2
-    assert say(tmp_path, make_comment(f"/perfgate run {NEW}")) == 0
+    # The command of the first refusal, as a reader copies it.
+    (copied,) = re.findall(r"/perfgate run [^\\]+", read_replies(server)[0])
+    assert say(tmp_path, make_comment(copied)) == 0
     assert [found["inputs"]["head_sha"] for found in server.get()["dispatches"]] == [NEW]
 
 
@@ -1058,6 +1079,38 @@ def test_command__is_answered_on_the_pull_request(server, tmp_path):
     assert "[runs](https://github.com/o/r/actions/workflows/perfgate-dispatch.yml)" in started
     assert refused.startswith("Refused: nonsense is no machine")
     assert server.get()["reactions"] == [{"comment": 77, "content": word} for word in ("+1", "confused", "confused")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ({"status": 404, "path": "dispatches", "body": {"message": "Not Found"}}, "status 404: Not Found"),
+        ({"status": 422, "path": "dispatches", "body": {"message": "Unexpected inputs"}}, "status 422: Unexpected inputs"),
+        ({"status": 502, "path": "dispatches", "after": True}, "it may have been carried out"),
+        ({"status": 404, "path": "pulls/7", "body": {"message": "Not Found"}}, "pulls/7: status 404"),
+    ],
+)
+def test_command__what_github_refuses_is_told(server, tmp_path, capsys, fault, told):
+    """Once: a dispatch that may have been carried out is not sent again, for each would measure."""
+    server.set(faults=[fault])
+
+    assert say(tmp_path, make_comment("/perfgate run")) == 2
+    assert told in capsys.readouterr().err
+    (refused,) = read_replies(server)
+    assert told in refused
+    assert [found["content"] for found in server.get()["reactions"]] == ["confused"]
+    assert len(server.get()["dispatches"]) == fault.get("after", 0)
+
+
+@pytest.mark.parametrize("case", [("run", 0, "Started every machine"), ("run x", 2, "x is no machine")])
+def test_command__a_locked_conversation_hides_nothing_from_the_log(server, tmp_path, capsys, case):
+    words, code, told = case
+    server.set(faults=[{"status": 403, "method": "POST", "path": "/comments$", "body": {"message": "locked"}, "times": 9}])
+
+    assert say(tmp_path, make_comment(f"/perfgate {words}")) == code
+    said = capsys.readouterr()
+    assert told in said.out
+    assert ("nothing was started" in said.err) is bool(code)
 
 
 def make_measuring(number, **changes):

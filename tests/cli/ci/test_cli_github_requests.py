@@ -26,7 +26,7 @@ from tests.fakes.github.pull_requests import (
     write_event,
 )
 
-MOST = 12
+MOST = 13
 NAMES = ("test-gpu", "h20")
 REPORT = {"actions": "write", "contents": "read", "pull-requests": "write", "statuses": "write"}
 COMMAND = REPORT
@@ -82,8 +82,8 @@ QUEUE = {"event": "merge_group", "head_branch": "gh-readonly-queue/main/pr-7-abc
     ("pull", "event", "most"),
     [
         (make_pull(), ("in_progress", 0.0), 5),
-        (make_pull(), ("completed", 0.0), 12),
-        (make_pull(), ("completed", 0.2), 12),
+        (make_pull(), ("completed", 0.0), 13),
+        (make_pull(), ("completed", 0.2), 13),
         (make_pull(label="docs"), ("in_progress", None), 2),
         (make_pull(label="docs"), ("completed", None), 5),
         ({**make_pull(), "draft": True}, ("completed", None), 2),
@@ -110,7 +110,7 @@ def test_report__requests_where_paths_choose_the_scenarios(server, tmp_path, mer
     assert count(server, REPORT, {0}, end(tmp_path)) == MOST
 
 
-@pytest.mark.parametrize(("action", "most"), [("in_progress", 8), ("completed", 3)])
+@pytest.mark.parametrize(("action", "most"), [("in_progress", 9), ("completed", 4)])
 def test_report__requests_of_a_fork(server, tmp_path, action, most):
     """The first of both events writes the comment."""
     server.set(pulls={"7": make_pull("mallory/r")}, jobs=make_jobs("success", "skipped"))

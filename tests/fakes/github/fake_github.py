@@ -124,8 +124,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def reply(self, status, answer, headers):
         raw = answer if isinstance(answer, bytes) else b"" if status == 204 else json.dumps(answer).encode()
-        self.send_response(status)
-        for name, value in headers.items():
+        self.send_response_only(status)
+        for name, value in {"Date": self.date_time_string(), **headers}.items():
             self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(raw)))
