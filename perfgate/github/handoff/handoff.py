@@ -20,11 +20,12 @@ from perfgate.errors import HandoffError
 from perfgate.evidence import CodeChange, TracedLayer
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.packages import PackagesEntry
-from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, SmallCount, Time
+from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, SmallCount
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.results.profiling.host_counts import HostCount
 from perfgate.stats.expert_use import Unknown
+from perfgate.storage.journal import Time
 from perfgate.storage.schema import adapt
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 

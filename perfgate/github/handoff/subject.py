@@ -14,7 +14,6 @@ Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Z
 Label = Name
 """A machine or a scenario: one rule on either side of the border, or a scenario could be measured and never handed over."""
 FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
-Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 SmallCount = Annotated[int, Field(ge=0, lt=100_000)]
 
 
