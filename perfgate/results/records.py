@@ -45,7 +45,7 @@ BASE_TREE, CANDIDATE_TREE = "sglang-base", "sglang-head"
 
 # Built when first used: what only judges needs no schema for writing.
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

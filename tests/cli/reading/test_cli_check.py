@@ -173,10 +173,10 @@ def _torn_index(path):
     return folder
 
 
-def _negative_time(path):
+def _write_begun(path, begun_s):
     folder = write_folder(path / "r", make_session(SCENARIO))
     index = folder / "windows.jsonl"
-    index.write_text(index.read_text().replace('"begun_s":0.0', '"begun_s":-1.0', 1))
+    index.write_text(index.read_text().replace('"begun_s":0.0', f'"begun_s":{begun_s}', 1))
     return folder
 
 
@@ -187,7 +187,8 @@ def _negative_time(path):
         (_a_file, "no such result folder"),
         (lambda path: path, "holds no session.json"),
         (_torn_index, "windows.jsonl:1: not valid JSON"),
-        (_negative_time, "windows.jsonl:1: begun_s"),
+        (lambda path: _write_begun(path, -1.0), "windows.jsonl:1: begun_s"),
+        (lambda path: _write_begun(path, 1e12), "windows.jsonl:1: begun_s"),
     ],
 )
 def test_check__input_that_is_none(tmp_path, capsys, make, words):
