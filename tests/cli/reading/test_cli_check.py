@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -180,6 +181,13 @@ def _write_begun(path, begun_s):
     return folder
 
 
+def _write_newer(path, **changes):
+    folder = write_folder(path / "r", make_session(SCENARIO))
+    record = folder / "session.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | changes))
+    return folder
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -189,6 +197,15 @@ def _write_begun(path, begun_s):
         (_torn_index, "windows.jsonl:1: not valid JSON"),
         (lambda path: _write_begun(path, -1.0), "windows.jsonl:1: begun_s"),
         (lambda path: _write_begun(path, 1e12), "windows.jsonl:1: begun_s"),
+        (
+            lambda path: _write_newer(path, schema=2),
+            "schema: Input should be 1; the folder was damaged, measure again, or upgrade",
+        ),
+        (
+            lambda path: _write_newer(path, later=1),
+            "later: Unexpected keyword argument; the folder was damaged, measure again, or",
+        ),
+        (lambda path: _write_newer(path, purpose="new"), "measure again, or upgrade perfgate if a newer one wrote it"),
     ],
 )
 def test_check__input_that_is_none(tmp_path, capsys, make, words):
