@@ -79,9 +79,6 @@ def _read_sessions(connection: duckdb.DuckDBPyConnection, store: Store, question
     if not found:
         raise InputError(f"--store {store.url}: no session that fits; `perfgate history append` and `import` add some")
     _view(connection, store, "told", [fragment.path for fragment in found])
-    newest = connection.execute("SELECT max(schema) FROM told").fetchall()[0][0]
-    if newest > SCHEMA:
-        raise InputError(f"--store {store.url}: was written by a newer perfgate (schema {newest}, not {SCHEMA}); upgrade")
     known = {row[0] for row in connection.execute("DESCRIBE told").fetchall()}
     places = ", ".join(f"coalesce({name}, '') AS {name}" if name in known else f"'' AS {name}" for name in PLACES)
     # DISTINCT ON: a merge that was cut off leaves a row in two files. Python's times with a zone would need pytz.
@@ -119,7 +116,11 @@ def _choose(connection: duckdb.DuckDBPyConnection, store: Store, question: Histo
 
 
 def _view(connection: duckdb.DuckDBPyConnection, store: Store, name: str, paths: Iterable[str]) -> None:
+    """Raise InputError where one of the files is of a newer perfgate."""
     connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_scan(store, paths)}")  # noqa: S608 - quoted below
+    newest = connection.execute(f"SELECT max(schema) FROM {name}").fetchall()[0][0]  # noqa: S608 - a name of ours
+    if newest is not None and newest > SCHEMA:
+        raise InputError(f"--store {store.url}: was written by a newer perfgate (schema {newest}, not {SCHEMA}); upgrade")
 
 
 def _scan(store: Store, paths: Iterable[str]) -> str:

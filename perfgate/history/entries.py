@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from perfgate.evidence import Session
 from perfgate.history.schema import SCHEMA
 from perfgate.history.trends import Provenance
 from perfgate.metrics import METRICS
-from perfgate.report.openmetrics import read_begun
 from perfgate.results.records import SESSION_FILE, SessionRecord, read_entries, read_record
-from perfgate.storage.journal import read_bytes
+from perfgate.storage.journal import read_bytes, read_utc
 from perfgate.storage.rounding import describe_judgement
 from perfgate.verdict.validity.pairing import group_starts
 
@@ -76,7 +75,7 @@ def enter_session(folder: Path, case: Case, provenance: Provenance) -> SessionRo
     if not session.is_complete:
         raise EvidenceError(f"{folder}: the session was cut off or still runs; go on with `perfgate run --resume`, then append")
     key = identify_session(folder)
-    begun = datetime.fromtimestamp(read_begun(record.begun_utc), UTC)
+    begun = read_utc(record.begun_utc)
     shared = {
         "schema": SCHEMA,
         "session": key,

@@ -25,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from perfgate.errors import EvidenceError, InputError
 from perfgate.history.entries import Partition, SessionRows, digest
-from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS, build_schema
+from perfgate.history.schema import OVERRIDES, SCHEMA, VERDICTS, WINDOWS, build_schema
 from perfgate.storage.journal import write_atomically
 
 _PATH = re.compile(r"/scenario=([^/]+)/hardware=([^/]+)/month=(\d{4}-\d{2})/(batch-)?([0-9a-f]{16})\.parquet$")
@@ -124,7 +124,7 @@ class Store:
         """Merge the files of each partition into one; return how many files there were before and after.
 
         What is appended meanwhile stays as it is. A merge that is cut off leaves rows twice, which every reader counts once and
-        the next merge takes away.
+        the next merge takes away. Raise InputError for a file of a newer perfgate: what it says beyond ours would be lost.
         """
         before = after = 0
         for table in (WINDOWS, VERDICTS):
@@ -140,7 +140,7 @@ class Store:
 
     def _merge(self, table: str, place: Partition, fragments: Sequence[Fragment]) -> None:
         schema = build_schema(table)
-        whole = pa.concat_tables(_conform(self._read(one.path), schema) for one in fragments)
+        whole = pa.concat_tables(_conform(self._read(one.path), schema, one.path) for one in fragments)
         keys = list(_KEYS[table])
         numbered = whole.append_column("row", pa.array(range(len(whole))))
         first = numbered.group_by(keys, use_threads=False).aggregate([("row", "min")])["row_min"]
@@ -204,10 +204,17 @@ def _pick(fragments: Iterable[Fragment], place: Partition) -> list[Fragment]:
     return [fragment for fragment in fragments if (fragment.place.scenario, fragment.place.hardware) == wanted]
 
 
-def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _conform(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
     """Give a table of an older version the columns that it lacks."""
     columns = [table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema]
-    return pa.table(columns, schema=schema)
+    try:
+        found = pa.table(columns, schema=schema)
+    except (pa.ArrowException, TypeError) as error:
+        raise EvidenceError(f"{path}: is no file of a history store ({_first_line(error)}); take it away") from None
+    newest = max((number for number in found["schema"].to_pylist() if number is not None), default=SCHEMA)
+    if newest > SCHEMA or not set(table.column_names) <= set(schema.names):
+        raise InputError(f"{path}: was written by a newer perfgate; upgrade")
+    return found
 
 
 def _pack(table: str, rows: Sequence[Mapping[str, Any]]) -> bytes:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perfgate.errors import EvidenceError
@@ -22,9 +22,9 @@ def lock_folder(folder: Path, wait_s: float = 30.0) -> Iterator[int]:
 
     A process that inherits the descriptor holds the folder too: the reaper does, until it has ended what a killed gate left,
     and that is waited for. Raise EvidenceError naming the process when another one is alive and writing, or when the folder
-    cannot be written.
+    cannot be written. A folder that is made here and stays empty is taken away again: what was refused leaves nothing.
     """
-    path = folder / LOCK_FILE
+    path, is_new = folder / LOCK_FILE, not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = _acquire(path, time.monotonic() + wait_s)
@@ -35,6 +35,9 @@ def lock_folder(folder: Path, wait_s: float = 30.0) -> Iterator[int]:
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _acquire(path: Path, deadline: float) -> int:

@@ -50,13 +50,13 @@ def write_compatibility(records: Sequence[ReleaseRecord]) -> str:
 
 
 def _list_lines(releases: Sequence[ReleaseRecord]) -> Iterator[str]:
-    yield _write_row("", "what is seen", *(one.version for one in releases))
+    yield _write_row("", "what is seen", *(markdown(one.version) for one in releases))
     yield f"|:--|:--|{':--|' * len(releases)}"
     for capability in CAPABILITIES:
         states = (_find_state(one, capability.name) for one in releases)
         yield _write_row(capability.name, capability.what, *states)
     for fact, title in (("date", "tried on"), ("torch", "torch"), ("triton", "Triton"), ("transformers", "Transformers")):
-        told = (one.date if fact == "date" else one.facts.get(fact, "") for one in releases)
+        told = (one.date if fact == "date" else markdown(one.facts.get(fact, "")) for one in releases)
         yield _write_row("", title, *told)
     yield ""
     yield from _list_reasons(releases)
@@ -71,7 +71,8 @@ def _list_reasons(releases: Sequence[ReleaseRecord]) -> Iterator[str]:
     for one in releases:
         for row in one.failed:
             limit = find_limit(row.name, one.version)
-            yield f"- {one.version}, {row.name}: {limit.why if limit else f'not explained: {markdown(row.said)}'}."
+            why = limit.why if limit else f"not explained: {markdown(row.said)}"
+            yield f"- {markdown(one.version)}, {markdown(row.name)}: {why}."
 
 
 def _write_row(*cells: str) -> str:

@@ -39,7 +39,7 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_install import install_release
 from perfgate.serving.progress import Progress
-from perfgate.storage.journal import WINDOW_DIR, read_json, read_lines
+from perfgate.storage.journal import WINDOW_DIR, Time, read_json, read_lines
 from perfgate.storage.rounding import format_interval
 from perfgate.storage.schema import dump
 
@@ -94,7 +94,7 @@ class LedgerRow:
     candidate: str
     scenario: str
     hardware: str
-    begun_utc: str
+    begun_utc: Time
     elapsed_s: Annotated[float, Field(ge=0)]
     rule: str
     outcome: Outcome
@@ -105,7 +105,7 @@ class LedgerRow:
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    size_bytes: Annotated[int, Field(gt=0)]
+    size_bytes: Annotated[int, Field(gt=0, lt=2**53)]
 
     @property
     def name(self) -> str:
@@ -302,9 +302,9 @@ def _list_cells(row: LedgerRow) -> Iterator[str]:
 
 def _list_sections(rows: Sequence[LedgerRow]) -> Iterator[str]:
     for row in rows:
-        yield f"\n## {row.base} to {row.candidate}, {row.scenario} on {row.hardware}\n\n"
-        yield f"{row.blocks} blocks in {row.elapsed_s / 60:.0f} minutes, rule {row.rule}. Its packed raw windows take "
-        yield f"{row.size_bytes / 1e6:.2f} MB; their SHA-256 is `{row.sha256}`.\n"
+        yield f"\n## {markdown(f'{row.base} to {row.candidate}, {row.scenario} on {row.hardware}')}\n\n"
+        yield f"{row.blocks} blocks in {row.elapsed_s / 60:.0f} minutes, rule {markdown(row.rule)}. Its packed raw windows "
+        yield f"take {row.size_bytes / 1e6:.2f} MB; their SHA-256 is `{row.sha256}`.\n"
         told = "".join(f"- {markdown(one)}\n" for one in (*row.reasons, *row.warnings))
         yield f"\n{told}" if told else ""
         yield "\n| setting | before | after |\n|:--|:--|:--|\n" if row.settings else "\nNo setting was resolved differently.\n"

@@ -50,7 +50,7 @@ class ReleaseRecord:
     """One release on one machine on one day (UTC): what it could do, and what it ran with."""
 
     schema_version: Literal[1] = 1
-    package: str
+    package: Annotated[str, Field(pattern=r"^(sglang|vllm)$")]
     version: str
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     facts: Mapping[str, str]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import combinations
 
 from prometheus_client import CollectorRegistry
@@ -120,14 +119,6 @@ class Sample:
     labels: Labels
     value: float
     at: float
-
-
-def read_begun(begun_utc: str) -> float:
-    """Turn a session's time of begin into seconds since 1970. Raise InputError when it is none."""
-    try:
-        return datetime.strptime(begun_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        raise InputError(f"begun_utc {begun_utc!r} is no time; a session that has none cannot be put on a time line") from None
 
 
 def format_openmetrics(sessions: Sequence[ExportedSession]) -> bytes:

@@ -74,9 +74,29 @@ MATRIX_LAYOUT = FolderLayout(what="matrix", record_file=MATRIX_FILE, text_file=T
 
 def read_settled(folder: Path) -> tuple[frozenset[Key], Progressed]:
     """Which cells of the matrix in `folder` need no more measuring, and how far it got."""
-    events, entries = list(read_lines(folder / EVENTS_FILE)), read_entries(folder)
-    settled = frozenset(read_key(event) for event in events if event.get("event") in {"cell_ended", "cell_failed"})
+    events, entries = _read_cells(folder, read_matrix(folder))
+    settled = frozenset(read_key(event) for event in events if _is_settled(event))
     return settled, measure_progress(folder, events, entries, [entry.file for entry in entries if entry.key not in settled])
+
+
+def _read_cells(folder: Path, matrix: Matrix) -> tuple[list[dict[str, Any]], list[MatrixEntry]]:
+    """The events and the index of a folder. Raise EvidenceError for a line about a cell that its matrix does not have."""
+    events, entries = list(read_lines(folder / EVENTS_FILE)), read_entries(folder)
+    cells = {(number, server, load) for number, server, loads in matrix.order() for load in loads}
+    told = [(EVENTS_FILE, number, read_key(event)) for number, event in enumerate(events, start=1) if _is_settled(event)]
+    told += [(INDEX_FILE, number, entry.key) for number, entry in enumerate(entries, start=1)]
+    for file, line, (number, server, load) in told:
+        if (number, server, load) not in cells:
+            raise EvidenceError(
+                f"{folder / file}:{line}: round {number}, server {server[:80]!r}, load {load[:80]!r}: no cell of {TEXT_FILE}; "
+                f"{DAMAGED}"
+            )
+    return events, entries
+
+
+def _is_settled(event: Mapping[str, Any]) -> bool:
+    """Whether an event says that a cell needs no more measuring."""
+    return event.get("event") in {"cell_ended", "cell_failed"}
 
 
 def read_key(event: Mapping[str, Any]) -> Key:
@@ -128,12 +148,14 @@ class _Stored:
 def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellEvidence, ...]]:
     """Read every cell, in the order of the file. Raise EvidenceError naming the file and the field that is wrong."""
     matrix = read_matrix(folder)
+    record = read_matrix_record(folder)
+    events, entries = _read_cells(folder, matrix)
     stored = _Stored(
         folder=folder,
         matrix=matrix,
-        record=read_matrix_record(folder),
-        events=list(read_lines(folder / EVENTS_FILE)),
-        entries=read_entries(folder),
+        record=record,
+        events=events,
+        entries=entries,
         # A folder from before servers were asked holds no answers, and says nothing of them.
         answers=load_answers(folder) if matrix.equivalence.enabled else (),
     )

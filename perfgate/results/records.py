@@ -27,7 +27,7 @@ from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.bounded import require_plain
-from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_records, write_atomically
+from perfgate.storage.journal import DAMAGED, Time, read_bytes, read_json, read_records, write_atomically
 from perfgate.storage.schema import dump, parse_json
 from perfgate.storage.stream import open_file
 from perfgate_moe.proof.values import KernelProof
@@ -45,7 +45,7 @@ BASE_TREE, CANDIDATE_TREE = "sglang-base", "sglang-head"
 
 # Built when first used: what only judges needs no schema for writing.
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -69,7 +69,7 @@ class FolderRecord:
 
     schema: Literal[1]
     perfgate: str
-    begun_utc: str
+    begun_utc: Time
     model: Mapping[str, str]
     inherited: Mapping[str, str] | None = None
 

@@ -7,11 +7,13 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
+from pydantic import AfterValidator
 
 from perfgate.errors import EvidenceError
 from perfgate.storage.bounded import read_bounded
@@ -25,9 +27,30 @@ DAMAGED = "the folder was damaged, measure again"
 WINDOW_DIR = "windows"
 
 
+_UTC = "%Y-%m-%dT%H:%M:%SZ"
+
+
 def write_utc(moment: datetime | None = None) -> str:
     """A time in UTC as our files and comments have it, so that the order of texts is that of times; without one, now."""
-    return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (moment or datetime.now(UTC)).strftime(_UTC)
+
+
+def read_utc(text: str) -> datetime:
+    """The moment that `write_utc` wrote. Raise ValueError for any other text."""
+    with suppress(ValueError):
+        moment = datetime.strptime(text, _UTC).replace(tzinfo=UTC)
+        if write_utc(moment) == text:
+            return moment
+    raise ValueError(f"{text[:40]!r} is no time such as 2026-01-31T09:30:00Z")
+
+
+def _check_utc(text: str) -> str:
+    read_utc(text)
+    return text
+
+
+Time = Annotated[str, AfterValidator(_check_utc)]
+"""A field for what `write_utc` wrote."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -12,6 +12,9 @@ from perfgate.errors import EvidenceError, PerfgateError
 
 T = TypeVar("T")
 
+_GROWS = {"unexpected_keyword_argument", "extra_forbidden", "literal_error", "enum"}
+"""What pydantic calls a field or a word that is not known: newer versions add some."""
+
 
 def adapt(kind: type[T]) -> TypeAdapter[T]:
     """What reads and writes values of a type; built once, when it is first asked for."""
@@ -48,7 +51,8 @@ def check_value(value: object, kind: type[T], source: object, hint: str, error: 
     try:
         return adapt(kind).validate_python(value)
     except ValidationError as broken:
-        raise error(f"{source}: {describe_first(broken)}; {hint}") from None
+        newer = ", or upgrade perfgate if a newer one wrote it" if broken.errors()[0]["type"] in _GROWS else ""
+        raise error(f"{source}: {describe_first(broken)}; {hint}{newer}") from None
 
 
 def describe_first(error: ValidationError, whole: str = "content") -> str:

@@ -67,7 +67,7 @@ def test_append__a_broken_folder_leaves_the_store_as_it_was(store, tmp_path, cap
 
     for change, problem in [
         ({"scenario": "../../evil"}, "scenario '../../evil': names a folder of the store"),
-        ({"begun_utc": "yesterday"}, "begun_utc 'yesterday' is no time"),
+        ({"begun_utc": "yesterday"}, "session.json: begun_utc: Value error, 'yesterday' is no time such as"),
     ]:
         (broken / "session.json").write_text(json.dumps(record | change))
         assert main(["history", "append", str(SLOWER), str(broken)]) == 2

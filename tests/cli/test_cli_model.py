@@ -100,6 +100,7 @@ def serve(folder, model, monkeypatch, **env):
         ("cycling", 3, "this model cannot measure a MoE kernel: as http://127.0.0.1:"),
         ("", 3, "expert use unknown: perfgate's plug-in did not run in the server"),
         ("padded", 3, "expert use unknown: the recorded passes are not those of the prompts"),
+        ("torn", 3, "expert use unknown: the recorded passes are not those of the prompts"),
     ],
 )
 def test_model_verify__routing_of_a_running_server(*, tmp_path, tiny, monkeypatch, capsys, router, code, words):

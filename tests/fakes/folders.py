@@ -83,7 +83,7 @@ def write_absurd(folder: Path, seed: int) -> Path:
     draw, index = random.Random(seed), folder / "windows.jsonl"
     lines = [json.loads(line) for line in index.read_text().splitlines()]
     for line in lines:
-        line |= {"begun_s": draw.choice(ABSURD), "ended_s": draw.choice(ABSURD)}
+        line |= {"begun_s": draw.choice(ABSURD[:-3]), "ended_s": draw.choice(ABSURD[:-3])}
         line["telemetry"] = {name: draw.choice((*ABSURD, -1.0)) for name in READINGS}
         file = folder / line["file"]
         window = json.loads(gzip.decompress(file.read_bytes()))

@@ -471,6 +471,8 @@ def test_attack__a_problem_that_is_no_line(tmp_path, capsys, scenario_file, docu
         (("schema",), 2),
         (("arms", "third"), {}),
         (("begun_utc",), "today"),
+        (("begun_utc",), "2026-13-01T00:00:00Z"),
+        (("windows", 0, "begun_s"), 1e12),
     ],
 )
 def test_attack__too_many_or_unknown(tmp_path, capsys, scenario_file, document, change):

@@ -153,9 +153,10 @@ def test_ask__since_leaves_earlier_sessions_out(store):
     assert [point.at for point in series.points] == [entry.verdict["begun"] for entry in entries[30:]]
 
 
-def test_ask__refuses_a_store_of_a_newer_perfgate(store):
+@pytest.mark.parametrize("table_name", [VERDICTS, WINDOWS])
+def test_ask__refuses_a_store_of_a_newer_perfgate(store, table_name):
     (entry,) = store.append([make_entry(3, 1000.0)])
-    path = next(Path(store.root, VERDICTS).rglob("*.parquet"))
+    path = next(Path(store.root, table_name).rglob("*.parquet"))
     table = pq.read_table(path, partitioning=None)
     pq.write_table(table.set_column(0, "schema", pa.array([2], pa.int16())), path)
 
@@ -226,6 +227,28 @@ def test_compact__gives_older_files_the_columns_that_came_later(store):
 
     assert store.compact() == (4, 2)
     assert len(read_history(store, HistoryQuestion()).series[0].points) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("schema", pa.array([2], pa.int16()), "was written by a newer perfgate; upgrade"),
+        ("later", pa.array([7]), "was written by a newer perfgate; upgrade"),
+        ("block", pa.array(["x"]), "is no file of a history store .*; take it away"),
+    ],
+)
+def test_compact__a_file_that_is_not_ours_stays(store, column, value, words):
+    for day in (1, 2):
+        store.append([make_entry(day, 1000.0)])
+    path = next(Path(store.root, WINDOWS).rglob("*.parquet"))
+    table = pq.read_table(path, partitioning=None)
+    others = [name for name in table.column_names if name != column]
+    pq.write_table(table.select(others).append_column(column, pa.array(value.to_pylist() * len(table), value.type)), path)
+    before = {file: Path(store.root, file).read_bytes() for file in list_files(store)}
+
+    with pytest.raises(InputError, match=rf"{path.name}: {words}"):
+        store.compact()
+    assert {file: Path(store.root, file).read_bytes() for file in list_files(store)} == before
 
 
 def test_store__writes_are_deterministic(tmp_path):

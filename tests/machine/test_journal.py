@@ -12,6 +12,8 @@ from perfgate.storage.journal import (
     append_line,
     cut_torn_line,
     read_lines,
+    read_utc,
+    write_utc,
 )
 
 # No file of the process may grow beyond 64 bytes: what a full disk does, at a place of our choice.
@@ -103,6 +105,13 @@ def test_window_files__never_give_a_number_twice(tmp_path):
     later, _ = WindowFiles(tmp_path).add(b"two")
 
     assert (first, later) == ("windows/0000.jsonl.gz", "windows/0008.jsonl.gz")
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "2026-1-31T09:30:00Z", "2026-01-31T09:30:00Z\n"])
+def test_read_utc__another_text(text):
+    assert write_utc(read_utc("2026-01-31T09:30:00Z")) == "2026-01-31T09:30:00Z"
+    with pytest.raises(ValueError, match="is no time such as 2026-01-31T09:30:00Z"):
+        read_utc(text)
 
 
 def test_read_lines__damage(tmp_path):

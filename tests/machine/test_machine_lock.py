@@ -184,7 +184,7 @@ def test_measure__second_session_is_refused_and_measures_nothing(monkeypatch, tm
     with another(find_lock_folder()) as other:
         with pytest.raises(RunnerError, match=f"process {other.pid} measures on this machine"):
             measure(build_request(tmp_path / "out"), KeptProgress())
-        assert not (tmp_path / "out" / "session.json").exists()
+        assert not (tmp_path / "out").exists()
 
     measure(build_request(tmp_path / "out"), KeptProgress())
     _, session = load_results(tmp_path / "out")

@@ -105,12 +105,15 @@ def test_store_row__is_small_and_read_back(row, tmp_path):
     assert load_rows(tmp_path / "ledger") == [row]
 
 
-def test_load_rows__of_a_file_that_is_none(tmp_path):
+@pytest.mark.parametrize(
+    ("field", "value"), [("blocks", -1), ("size_bytes", "9" * 500), ("begun_utc", "x"), ("begun_utc", "2026-13-01T00:00:00Z")]
+)
+def test_load_rows__of_a_file_that_is_none(tmp_path, field, value):
     store_row(make_row(), tmp_path)
     [file] = tmp_path.iterdir()
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"blocks": -1}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
 
-    with pytest.raises(EvidenceError, match=r"sglang-0\.5\.23-cpu-moe-cpu-test-2c\.json: blocks: .*perfgate ledger add"):
+    with pytest.raises(EvidenceError, match=rf"sglang-0\.5\.23-cpu-moe-cpu-test-2c\.json: {field}: .*perfgate ledger add"):
         load_rows(tmp_path)
 
 
@@ -161,6 +164,13 @@ def test_write_ledger__of_one():
     assert "6 blocks in 14 minutes, rule 2026-11.9." in page
     assert f"take 0.61 MB; their SHA-256 is `{'a' * 64}`" in page
     assert "| max_running_requests | 64 | 128 \\| 256 |" in page
+
+
+def test_write_ledger__of_names_that_would_format():
+    page = write_ledger([replace(make_row(), scenario="<b>a\nb", rule="[1](x)")])
+
+    assert "\n## 0.5.22 to 0.5.23, &lt;b&gt;a b on cpu-test-2c\n" in page
+    assert "rule \\[1\\](x). Its" in page
 
 
 def test_write_ledger__of_eight_in_their_order(tmp_path):

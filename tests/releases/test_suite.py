@@ -1,5 +1,6 @@
 """A release is tried row by row: what a failed row leaves untried, what is written, and the page of all releases."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -153,10 +154,11 @@ def test_store_release__is_read_back(tmp_path):
     assert load_releases(tmp_path / "results") == [found]
 
 
-def test_load_releases__of_a_file_that_is_none(tmp_path):
-    (tmp_path / "sglang-0.6.json").write_text('{"package": "sglang"}')
+@pytest.mark.parametrize(("package", "field"), [("sglang", "version"), ("another", "package")])
+def test_load_releases__of_a_file_that_is_none(tmp_path, package, field):
+    (tmp_path / "sglang-0.6.json").write_text(json.dumps({"package": package}))
 
-    with pytest.raises(EvidenceError, match=r"sglang-0\.6\.json: version: .*perfgate engine try"):
+    with pytest.raises(EvidenceError, match=rf"sglang-0\.6\.json: {field}: .*perfgate engine try"):
         load_releases(tmp_path)
 
 
@@ -173,6 +175,13 @@ def test_write_compatibility__releases_in_their_order_and_reasons_below():
     assert "| flush | a known prefix is unknown after the cache was emptied | **no** | yes |" in page
     assert "- 0.5.9, flush: not explained: 12 \\| 13.\n" in page
     assert "- 0.5.17, structured output: the mask of a grammar is applied on GPUs and NPUs alone; " in page
+
+
+def test_write_compatibility__facts_that_would_format():
+    page = write_compatibility([replace(make_record("0.5.9 <b>"), facts={"torch": "2.13\n|x|"})])
+
+    assert "| what is seen | 0.5.9 &lt;b&gt; |" in page
+    assert "| torch | 2.13 \\|x\\| |" in page
 
 
 def test_write_compatibility__the_newest_record_of_an_older_suite():

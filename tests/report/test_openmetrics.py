@@ -16,7 +16,7 @@ from perfgate.core import Role
 from perfgate.errors import InputError
 from perfgate.evidence import DriverProblem
 from perfgate.metrics import METRICS
-from perfgate.report.openmetrics import FAMILIES, ExportedSession, format_openmetrics, read_begun
+from perfgate.report.openmetrics import FAMILIES, ExportedSession, format_openmetrics
 from perfgate.results.readings import READINGS
 from tests.fakes.recorded import AGAIN, BESIDE
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
@@ -134,12 +134,6 @@ def test_format_openmetrics__session_without_windows():
     assert found["perfgate_session_problems"][0].value == 2
     assert found["perfgate_session_problems"][0].labels == {"scenario": "unit", "hardware": "unknown"}
     assert "perfgate_output_tok_per_s" not in found
-
-
-def test_read_begun__no_time():
-    assert read_begun("2026-01-01T00:00:00Z") == BEGUN
-    with pytest.raises(InputError, match="begun_utc 'yesterday' is no time"):
-        read_begun("yesterday")
 
 
 def test_families__every_metric_and_reading_has_one():

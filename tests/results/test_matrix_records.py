@@ -64,3 +64,26 @@ def test_load_matrix__a_start_that_was_edited(tmp_path):
 
     with pytest.raises(EvidenceError, match="start: 'x' is no number"):
         load_matrix(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        (INDEX_FILE, {"server": "another"}),
+        (INDEX_FILE, {"load": "another"}),
+        (INDEX_FILE, {"round": 3}),
+        (EVENTS_FILE, {"server": "another"}),
+        (EVENTS_FILE, {"load": None}),
+    ],
+)
+@pytest.mark.parametrize("read", [load_matrix, read_settled])
+def test_load_matrix__a_line_about_no_cell(file, change, read, tmp_path):
+    """What is told of no cell would be left out without a word: a window, or the reason why there is none."""
+    folder = write_matrix(tmp_path)
+    first, *lines = (folder / file).read_text().splitlines()
+    (folder / file).write_text("\n".join([json.dumps(json.loads(first) | change), *lines]) + "\n")
+
+    with pytest.raises(
+        EvidenceError, match=rf"{file}:1: round \d, server '.*', load '.*': no cell of matrix.toml; the folder was"
+    ):
+        read(folder)

@@ -83,7 +83,9 @@ def test_measure__arms_that_route_differently_are_void(tmp_path, router):
     assert judge(session, scenario, None).outcome is Outcome.INVALID
 
 
-@pytest.mark.parametrize(("router", "unknown"), [("", Unknown.NO_RECORDER), ("padded", Unknown.INCOMPLETE)])
+@pytest.mark.parametrize(
+    ("router", "unknown"), [("", Unknown.NO_RECORDER), ("padded", Unknown.INCOMPLETE), ("torn", Unknown.INCOMPLETE)]
+)
 def test_measure__what_cannot_be_known_is_said(tmp_path, router, unknown, capsys):
     _, session = run(tmp_path / "out", router, router)
     main(["check", str(tmp_path / "out")])

@@ -13,12 +13,13 @@ from perfgate.cli.output import FILE, say, write_file
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
-from perfgate.report.openmetrics import ExportedSession, format_openmetrics, read_begun
+from perfgate.report.openmetrics import ExportedSession, format_openmetrics
 from perfgate.results.frame import build_frame, dump_parquet
 from perfgate.results.machine_samples import read_machine_samples
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.results.rows import Row, dump_csv, rows_of_runs, rows_of_sessions
+from perfgate.storage.journal import read_utc
 
 
 @click.command(name="export")
@@ -83,7 +84,7 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
     for folder in sources:
         if not folder.is_dir():
             raise InputError(f"{folder}: OpenMetrics needs result folders; a load generator's output does not say when it ran")
-        begun = read_begun(read_record(folder).begun_utc)
+        begun = read_utc(read_record(folder).begun_utc).timestamp()
         judged.append(ExportedSession(name=folder.resolve().name, begun=begun, case=load_case(folder)))
     write_file(format_openmetrics(judged), path)
     say(f"{path}: {len(judged)} sessions", err=True)

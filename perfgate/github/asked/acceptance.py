@@ -18,10 +18,11 @@ from perfgate.github.comment.marks import is_own, read_mark, write_mark
 from perfgate.github.comment.sections import Loss
 from perfgate.github.comment.target import Comments
 from perfgate.github.handoff.choices import ChoicesEntry
-from perfgate.github.handoff.subject import Label, Sha, Time
+from perfgate.github.handoff.subject import Label, Sha
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
 from perfgate.resolution.rules import FLAG
+from perfgate.storage.journal import Time
 from perfgate.storage.rounding import format_percent
 
 MARK = "<!-- perfgate:accepted "

@@ -20,9 +20,10 @@ from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
 from perfgate.github.comment.states import State, write_section_heading, write_short_heading
-from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, Sha, Time
+from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, Sha
 from perfgate.report.render import FOLD_BEGIN, FOLD_END
 from perfgate.report.words.length import WORDS, close_folds, count_words, write_fold
+from perfgate.storage.journal import Time
 from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:v1 -->"

@@ -20,11 +20,13 @@ from perfgate.errors import HandoffError
 from perfgate.evidence import CodeChange, TracedLayer
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.packages import PackagesEntry
-from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, SmallCount, Time
+from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, SmallCount
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.results.profiling.host_counts import HostCount
+from perfgate.results.records import Seconds
 from perfgate.stats.expert_use import Unknown
+from perfgate.storage.journal import Time
 from perfgate.storage.schema import adapt
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
@@ -74,8 +76,8 @@ class WindowEntry:
     start: Ordinal
     index: SmallCount
     role: Role
-    begun_s: Number
-    ended_s: Number
+    begun_s: Seconds
+    ended_s: Seconds
     telemetry: Mapping[FactName, Number]
     record: Mapping[str, Any]
 
@@ -242,7 +244,7 @@ class Handoff:
     profile: ProfileEntry | None = None
     measures_expert_use: bool = False
     expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
-    ended_s: Number = 0.0
+    ended_s: Seconds = 0.0
     choices: ChoicesEntry | None = None
     packages: PackagesEntry | None = None
 

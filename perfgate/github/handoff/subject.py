@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.scenario.schema import Name
-
-
-def _check_time(text: str) -> str:
-    try:
-        datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
-    except ValueError:
-        raise ValueError("a time that there is not") from None
-    return text
-
 
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 Label = Name
 """A machine or a scenario: one rule on either side of the border, or a scenario could be measured and never handed over."""
 FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
-Time = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"), AfterValidator(_check_time)]
 SmallCount = Annotated[int, Field(ge=0, lt=100_000)]
 
 

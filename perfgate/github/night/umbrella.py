@@ -15,8 +15,9 @@ from perfgate.github.client import GitHub
 from perfgate.github.comment.marks import is_own, read_mark, write_mark
 from perfgate.github.comment.target import CommentTarget
 from perfgate.github.handoff.handoff import Text, describe
-from perfgate.github.handoff.subject import Label, Sha, Time
+from perfgate.github.handoff.subject import Label, Sha
 from perfgate.report.escape import markdown
+from perfgate.storage.journal import Time
 from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:night "

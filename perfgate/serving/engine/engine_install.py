@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,10 +73,16 @@ def install_release(release: str, folder: Path, torch_index: str | None = None) 
     plug-ins are seen there as they lie here. `torch_index` is a package index from which torch alone is taken. Raise
     EngineError when pip fails, for a version that no registry has, and in an installation that does not know its own extra.
     """
-    python = folder.absolute() / "bin" / "python"
-    if not python.exists():
-        _PIP.call([sys.executable, "-m", "venv", str(folder)], name=f"python -m venv {folder}")
-    _install(str(python), ["--no-deps", f"{ENGINE}=={release}", *WITHOUT_PINS])
+    python, is_new = folder.absolute() / "bin" / "python", not folder.exists()
+    try:
+        if not python.exists():
+            _PIP.call([sys.executable, "-m", "venv", str(folder)], name=f"python -m venv {folder}")
+        _install(str(python), ["--no-deps", f"{ENGINE}=={release}", *WITHOUT_PINS])
+    except EngineError:
+        if is_new:
+            # An environment without its release would pass for one that serves.
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     [packages] = sorted(folder.absolute().glob("lib/python*/site-packages"))
     pins = choose_pins(read_extra(), read_release_pins(packages))
     if torch_index:

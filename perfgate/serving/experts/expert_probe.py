@@ -131,8 +131,13 @@ def record(server: Asked, folder: Path, vocabulary: int, max_concurrency: int, a
                 post(server, ask.path, ask.write([text], 1), what=WHAT, timeout_s=TIMEOUT_S)
     finally:
         _switch(folder, is_on=False)
-    passes = list(read_passes(folder / RECORD))
-    (folder / RECORD).unlink(missing_ok=True)
+    try:
+        passes = list(read_passes(folder / RECORD))
+    except (KeyError, TypeError, ValueError):
+        # A pass may still be writing its line, or the disk had no room for it.
+        return Unknown.INCOMPLETE
+    finally:
+        (folder / RECORD).unlink(missing_ok=True)
     return assemble(passes, texts, tokens_a_step)
 
 
@@ -167,7 +172,10 @@ def _switch(folder: Path, *, is_on: bool) -> None:
 
 
 def read_passes(path: Path) -> Iterator[_Pass]:
-    """Group the lines of a record by forward pass: a layer that comes again begins the next one."""
+    """Group the lines of a record by forward pass: a layer that comes again begins the next one.
+
+    Raise KeyError, TypeError or ValueError for a line that is not whole.
+    """
     lines: dict[int, Mapping[str, Any]] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         line = json.loads(text)

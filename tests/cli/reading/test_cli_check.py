@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -173,10 +174,17 @@ def _torn_index(path):
     return folder
 
 
-def _negative_time(path):
+def _write_begun(path, begun_s):
     folder = write_folder(path / "r", make_session(SCENARIO))
     index = folder / "windows.jsonl"
-    index.write_text(index.read_text().replace('"begun_s":0.0', '"begun_s":-1.0', 1))
+    index.write_text(index.read_text().replace('"begun_s":0.0', f'"begun_s":{begun_s}', 1))
+    return folder
+
+
+def _write_newer(path, **changes):
+    folder = write_folder(path / "r", make_session(SCENARIO))
+    record = folder / "session.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | changes))
     return folder
 
 
@@ -187,7 +195,17 @@ def _negative_time(path):
         (_a_file, "no such result folder"),
         (lambda path: path, "holds no session.json"),
         (_torn_index, "windows.jsonl:1: not valid JSON"),
-        (_negative_time, "windows.jsonl:1: begun_s"),
+        (lambda path: _write_begun(path, -1.0), "windows.jsonl:1: begun_s"),
+        (lambda path: _write_begun(path, 1e12), "windows.jsonl:1: begun_s"),
+        (
+            lambda path: _write_newer(path, schema=2),
+            "schema: Input should be 1; the folder was damaged, measure again, or upgrade",
+        ),
+        (
+            lambda path: _write_newer(path, later=1),
+            "later: Unexpected keyword argument; the folder was damaged, measure again, or",
+        ),
+        (lambda path: _write_newer(path, purpose="new"), "measure again, or upgrade perfgate if a newer one wrote it"),
     ],
 )
 def test_check__input_that_is_none(tmp_path, capsys, make, words):

@@ -1,8 +1,8 @@
 """What the fake engine's router chooses, written down as perfgate's plug-in writes it in a real server.
 
 FAKE_ROUTING chooses the router: mixture, collapsed (every token the same experts), cycling (by the place of a token), shifted
-(a mixture, and another one than `mixture`), wide (more experts), padded (passes that are longer than their texts). Left out, no
-plug-in runs.
+(a mixture, and another one than `mixture`), wide (more experts), padded (passes that are longer than their texts), torn (every
+line is cut off in its middle). Left out, no plug-in runs.
 """
 
 import base64
@@ -39,7 +39,8 @@ class Router:
             for layer in range(LAYERS):
                 ids = array("H", [expert for place, token in enumerate(tokens) for expert in self.choose(layer, place, token)])
                 line = {"layer": layer, "experts": self.experts, "top_k": TOP_K, "placed": False}
-                file.write(json.dumps({**line, "ids": base64.b64encode(ids.tobytes()).decode()}) + "\n")
+                text = json.dumps({**line, "ids": base64.b64encode(ids.tobytes()).decode()})
+                file.write(text[: len(text) // (1 + (self.kind == "torn"))] + "\n")
 
     def choose(self, layer, place, token):
         if self.kind == "collapsed":

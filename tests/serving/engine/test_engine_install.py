@@ -136,6 +136,20 @@ def test_install_release__twice_is_once(environment):
 def test_install_release__that_no_registry_has(environment):
     with pytest.raises(EngineError, match=r"pip install .*sglang==9\.9\.9.*No matching distribution"):
         install_release("9.9.9", environment)
+    # What was there before stays: a network may have been away.
+    assert (environment / "bin" / "python").exists()
+
+
+def test_install_release__that_fails_leaves_no_environment_behind(tmp_path, monkeypatch):
+    """A stand-in for `python -m venv` makes the folder; its Python has no pip."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nmkdir -p "$3/bin" && cp /bin/false "$3/bin/python"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(engine_install.sys, "executable", str(python))
+
+    with pytest.raises(EngineError, match=r"pip install .*sglang==abc"):
+        install_release("abc", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 ASK = "from sgl_kernel import copy_all_layer_kv_cache_cpu as one; one()"
