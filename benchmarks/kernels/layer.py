@@ -82,6 +82,8 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     asked = layers[chosen[0]]
     if VLLM in layers:
         layers[VLLM] = [vllm_peer.fold_scaling(each) for each in layers[VLLM]]
+    if UPSTREAM_MXFP4 in layers:
+        layers[UPSTREAM_MXFP4] = [sglang_mxfp4_peer.score_ahead(each) for each in layers[UPSTREAM_MXFP4]]
     reference = oracle(asked[0])
     began = time.perf_counter()
     plans: dict[str, TilePlan | None] = dict.fromkeys(chosen)

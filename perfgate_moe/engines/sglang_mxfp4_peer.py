@@ -4,7 +4,7 @@ The one place that knows this runner's internals. Written against the source of 
 that lacks a name used here is refused with that name: from 0.5.18 on `triton_kernels` has other names.
 
 A server lays the weights out once, when it loads them, and chooses experts outside of the layer, together with the tables of
-rows by expert that both products read. So `load` and `route` are steps of their own: `layer` routes and computes.
+rows by expert that both products read. So these are steps of their own: `layer` does what was not done before.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Loaded(Problem):
-    """A problem whose weights are laid out; `routing` is what `route` made, for a layer that is timed without it."""
+    """A problem whose weights are laid out, and whose router's scores [M, E] or routing may have been made before."""
 
     gate_up_product: Product
     down_product: Product
+    scores: Tensor | None = None
     routing: Sequence[Any] | None = None
 
 
@@ -50,7 +51,7 @@ def layer(problem: Problem) -> Tensor:
     """Route and compute. NotApplicableError says what this runner does not cover."""
     loaded = problem if isinstance(problem, Loaded) else load(problem)
     names = _names()
-    routing, gather, scatter = route(loaded) if loaded.routing is None else loaded.routing
+    routing, gather, scatter = loaded.routing or route(score(loaded) if loaded.scores is None else loaded.scores, loaded.top_k)
     gate_up, down = loaded.gate_up_product, loaded.down_product
     answer: Tensor = names.experts(
         loaded.hidden,
@@ -96,14 +97,14 @@ def _lay_out(names: SimpleNamespace, pairs: Tensor, scales: Tensor, bias: Tensor
     return Product(weight=weight, precision=precision, bias=None if bias is None else bias.float())
 
 
-def route(problem: Problem) -> tuple[Any, Any, Any]:
-    """What SGLang makes of a router's scores, whose largest are the problem's router weights at the problem's experts."""
+def score(problem: Problem) -> Tensor:
+    """Scores [M, E] of a router, whose largest are the problem's router weights at the problem's experts."""
     scores = torch.full((problem.tokens, problem.experts), -torch.inf, device=problem.hidden.device)
-    scores.scatter_(1, problem.topk_ids.long(), problem.topk_weights)
-    return _route(scores, problem.top_k)
+    return scores.scatter_(1, problem.topk_ids.long(), problem.topk_weights)
 
 
-def _route(scores: Tensor, top_k: int) -> tuple[Any, Any, Any]:
+def route(scores: Tensor, top_k: int) -> tuple[Any, Any, Any]:
+    """What SGLang makes of a router's scores: its choice, and the tables of rows by expert that both products read."""
     names = _names()
     chosen = names.topk(scores, top_k, apply_softmax=False)
     sources, places = chosen.mask_metadata.col_sorted_indx, chosen.mask_metadata.row_sorted_indx
@@ -112,9 +113,14 @@ def _route(scores: Tensor, top_k: int) -> tuple[Any, Any, Any]:
     return routing, names.gather(sources, places), names.scatter(places, sources)
 
 
+def score_ahead(problem: Loaded) -> Loaded:
+    """The problem with its router's scores, which a server has before the layer."""
+    return replace(problem, scores=score(problem))
+
+
 def route_ahead(problem: Loaded) -> Loaded:
-    """The problem with its routing made, which the layer then does not make."""
-    return replace(problem, routing=route(problem))
+    """The problem with its routing, which the layer then does not make."""
+    return replace(problem, routing=route(score(problem), problem.top_k))
 
 
 def _names() -> SimpleNamespace:

@@ -165,7 +165,7 @@ def test_layer__searches_no_plan_that_an_earlier_file_has(layer, monkeypatch, tm
 def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(layer, table, monkeypatch, tmp_path):
     peer = layer.sglang_mxfp4_peer
     monkeypatch.setattr(peer, "is_installed", lambda: True)
-    for step in ("load", "route_ahead"):
+    for step in ("load", "score_ahead", "route_ahead"):
         monkeypatch.setattr(peer, step, lambda problem: problem)
     measure(layer, monkeypatch, tmp_path / "out.json", "mxfp4", "--tokens", "3")
 

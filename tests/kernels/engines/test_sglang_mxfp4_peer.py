@@ -71,7 +71,7 @@ def test_layer__weights_are_laid_out_and_tokens_routed_once_where_that_was_asked
     loaded = peer.route_ahead(peer.load(build(LayerCase.parse(CASE))))
     asked.pop("chosen")
     for _ in range(2):
-        peer.layer(loaded)
+        peer.layer(peer.score_ahead(loaded))
 
     assert asked["laid out"] == 2
     assert "chosen" not in asked
