@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from table import read_survey
 
 from perfgate_moe.engines import sglang_mxfp4_peer, vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
@@ -263,13 +263,8 @@ def choose_subjects(shape: str, named: list[str] | None) -> list[str]:
 
 def read_plans(path: Path, shape: str) -> dict[int, dict[str, TilePlan]]:
     """The plans of each subject of an earlier file, by tokens."""
-    content = path.read_bytes()
-    cells = json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)["cells"]
-    return {
-        one["tokens"]: {subject: plan_from(plan) for subject, plan in one["plans"].items()}
-        for one in cells
-        if one["shape"] == shape
-    }
+    cells = [one for one in read_survey(path)["cells"] if one["shape"] == shape]
+    return {one["tokens"]: {subject: plan_from(plan) for subject, plan in one["plans"].items()} for one in cells}
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def layer(problem: Problem) -> Tensor:
     """Route and compute. NotApplicableError says what this runner does not cover."""
     loaded = problem if isinstance(problem, Loaded) else load(problem)
     names = _names()
-    routing, gather, scatter = loaded.routing or route(score(loaded) if loaded.scores is None else loaded.scores, loaded.top_k)
+    routing, gather, scatter = loaded.routing or route(loaded)
     gate_up, down = loaded.gate_up_product, loaded.down_product
     answer: Tensor = names.experts(
         loaded.hidden,
@@ -103,13 +103,14 @@ def score(problem: Problem) -> Tensor:
     return scores.scatter_(1, problem.topk_ids.long(), problem.topk_weights)
 
 
-def route(scores: Tensor, top_k: int) -> tuple[Any, Any, Any]:
+def route(problem: Loaded) -> tuple[Any, Any, Any]:
     """What SGLang makes of a router's scores: its choice, and the tables of rows by expert that both products read."""
     names = _names()
-    chosen = names.topk(scores, top_k, apply_softmax=False)
+    scores = score(problem) if problem.scores is None else problem.scores
+    chosen = names.topk(scores, problem.top_k, apply_softmax=False)
     sources, places = chosen.mask_metadata.col_sorted_indx, chosen.mask_metadata.row_sorted_indx
     rows = names.rows(chosen.mask_metadata.col_sum, places.shape[0])
-    routing = names.routing(chosen.vals.flatten()[sources], rows.slice_sizes, scores.shape[1], top_k, rows)
+    routing = names.routing(chosen.vals.flatten()[sources], rows.slice_sizes, problem.experts, problem.top_k, rows)
     return routing, names.gather(sources, places), names.scatter(places, sources)
 
 
@@ -120,7 +121,7 @@ def score_ahead(problem: Loaded) -> Loaded:
 
 def route_ahead(problem: Loaded) -> Loaded:
     """The problem with its routing, which the layer then does not make."""
-    return replace(problem, routing=route(score(problem), problem.top_k))
+    return replace(problem, routing=route(problem))
 
 
 def _names() -> SimpleNamespace:

@@ -37,7 +37,7 @@ def table():
 
 
 @pytest.fixture
-def layer(monkeypatch):
+def layer(table, monkeypatch):  # noqa: ARG001 - it reads files by that script
     """layer.py on the CPU: every subject is the reference, every plan as fast as the next."""
     with loaded("layer") as module:
         monkeypatch.setattr(module, "SHAPES", SMALL)
