@@ -117,11 +117,11 @@ def check(
     if form := describe_form(answer, guarded.out):
         return CaseReport(case=exam.case, implementation=implementation.name, errors=None, problems=(form,))
     tolerance = tolerance or TOLERANCES[exam.case.precision]
-    errors, findings = _judge(answer, exam, tolerance)
+    errors, findings = judge(answer, exam, tolerance)
     if not findings and exam.case.M > 1:
         findings += _reuse(run, exam, held, tolerance)
     if implementation.is_deterministic:
-        findings += _rerun(run, guarded, answer, reruns)
+        findings += _rerun(run, replace(exam, problem=guarded), answer, tolerance, reruns)
     findings += _side_effects(exam, guards)
     return CaseReport(case=exam.case, implementation=implementation.name, errors=errors, problems=tuple(findings))
 
@@ -195,7 +195,7 @@ def describe_form(answer: object, out: Tensor) -> str | None:
     return f"answer is {is_form}, expected {wanted}"
 
 
-def _judge(answer: Tensor, exam: PreparedCase, tolerance: Tolerance) -> tuple[Errors | None, list[str]]:
+def judge(answer: Tensor, exam: PreparedCase, tolerance: Tolerance) -> tuple[Errors | None, list[str]]:
     """Distances over the rows that are finite in the reference, and what is wrong with them."""
     problem, reference = exam.problem, exam.reference
     if form := describe_form(answer, problem.out):
@@ -227,17 +227,22 @@ def _reuse(run: Callable[[Problem], Tensor], exam: PreparedCase, held: Tensor, t
         tensor.copy_(exam.originals[name].roll(1, dims=0))
     again, _ = _guard(exam.problem)
     moved = replace(exam, reference=exam.reference.roll(1, dims=0))
-    findings = [f"other tokens in the same buffers: {finding}" for finding in _judge(run(again), moved, tolerance)[1]]
+    findings = [f"other tokens in the same buffers: {finding}" for finding in judge(run(again), moved, tolerance)[1]]
     for name, tensor in changing.items():
         tensor.copy_(exam.originals[name])
     return findings if _is_same(first, held) else [*findings, "the next call overwrote an answer"]
 
 
-def _rerun(run: Callable[[Problem], Tensor], problem: Problem, answer: Tensor, reruns: int) -> list[str]:
-    """A deterministic implementation gives the same bits again, with other values left in its output buffer."""
+def _rerun(
+    run: Callable[[Problem], Tensor], exam: PreparedCase, answer: Tensor, tolerance: Tolerance, reruns: int
+) -> list[str]:
+    """A deterministic implementation gives the same bits again, with other values left in its output buffer.
+
+    A rerun whose values are wrong is told as that: a sum in another order changes bits, memory of others changes more.
+    """
     for _ in range(reruns):
-        problem.out.fill_(GUARD_VALUE)
-        again = run(problem)
+        exam.problem.out.fill_(GUARD_VALUE)
+        again = run(exam.problem)
         if not bool(((again == answer) | (again.isnan() & answer.isnan())).all()):
-            return ["a rerun gave other bits"]
+            return ["a rerun gave other bits", *(f"a rerun: {finding}" for finding in judge(again, exam, tolerance)[1])]
     return []

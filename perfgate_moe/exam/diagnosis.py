@@ -10,7 +10,7 @@ from torch import Tensor
 
 from perfgate_moe.exam.accuracy import TOLERANCES, Tolerance, measure
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.exam.conformance import CRASHES, PreparedCase, describe_form, prepare
+from perfgate_moe.exam.conformance import CRASHES, PreparedCase, describe_form, judge, prepare
 from perfgate_moe.exam.implementations import Implementation
 from perfgate_moe.exam.mutants import MUTANTS, Mutant
 
@@ -30,10 +30,12 @@ TWICE = 2.0
 def diagnose(implementation: Implementation, wrong: Sequence[LayerCase], right: Sequence[LayerCase], device: str) -> str:
     """The mistake that gives most of an implementation's wrong answers, and is right where it is right; or where it is wrong.
 
-    Empty where no wrong answer could be looked at, because each raised.
+    Empty where no wrong answer could be looked at: each raised, or is right here and wrong in a rerun or in a damaged input.
     """
     exams = [prepare(case, device) for case in _pick(wrong, MOST_WRONG)]
-    answered = [(exam, answer) for exam in exams if (answer := _answer(implementation, exam)) is not None]
+    asked = [(exam, answer) for exam in exams if (answer := _answer(implementation, exam)) is not None]
+    # A right answer is near that of each mistake that does not show in its case.
+    answered = [(exam, answer) for exam, answer in asked if judge(answer, exam, TOLERANCES[exam.case.precision])[1]]
     if not answered:
         return ""
     controls = [prepare(case, device) for case in _pick(right, MOST_RIGHT)]

@@ -11,8 +11,9 @@ import pytest
 from perfgate_moe.errors import NotApplicableError, VacuousCaseError
 from perfgate_moe.exam.cases import HALF_DTYPES, LayerCase, exam_matrix, full_matrix, half_matrix, quick_matrix
 from perfgate_moe.exam.conformance import check, require_meaningful
-from perfgate_moe.exam.implementations import find
+from perfgate_moe.exam.implementations import Implementation, find
 from perfgate_moe.exam.mutants import MUTANTS
+from perfgate_moe.layer.reference import staged
 from perfgate_moe.timing.shapes import EXAM_SHAPES, SHAPES
 
 ROOT = Path(__file__).parents[3]
@@ -128,3 +129,34 @@ def test_check__infinity_must_not_leak_and_its_own_token_is_left_open(case, exam
     assert not check(find("torch-staged"), prepared).problems
     assert not check(MUTANTS["swallowed_nan"].implementation, prepared).problems
     assert check(MUTANTS["leaked_nan"].implementation, prepared).problems
+
+
+class Forgetful:
+    """Right in its first answer and in that for other tokens, then off by a factor in one element."""
+
+    factor = 1.0
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, problem):
+        self.calls += 1
+        answer = staged(problem)
+        if self.calls > 2:
+            answer[1, :1] *= self.factor
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("factor", "told"),
+    [(1.0, []), (1.0 + 2**-7, ["a rerun gave other bits"]), (float("nan"), ["a rerun gave other bits", "a rerun: 1 elements"])],
+)
+def test_check__a_rerun_with_wrong_values_is_told_as_that(exam, monkeypatch, factor, told):
+    layer = Forgetful()
+    layer.factor = factor
+    monkeypatch.setattr(Implementation, "load", lambda _: layer)
+
+    problems = check(Implementation(name="forgetful", target="a:b"), exam(LayerCase(M=33, dtype="bfloat16"))).problems
+
+    assert len(problems) == len(told)
+    assert all(map(str.startswith, problems, told))

@@ -86,6 +86,15 @@ def test_diagnose__a_kernel_that_raises_everywhere(monkeypatch):
     assert diagnose(implement(monkeypatch, raising), CASES, (), "cpu") == ""
 
 
+def test_diagnose__a_case_whose_values_are_right_is_no_evidence(monkeypatch):
+    def wrong_with_nine_tokens(problem):
+        return without_scaling(problem) if problem.tokens == 9 else reference.float32(problem)
+
+    assert diagnose(implement(monkeypatch, reference.float32), CASES, (), "cpu") == ""
+    told = diagnose(implement(monkeypatch, wrong_with_nine_tokens), [CASES[1], CASES[3]], (), "cpu")
+    assert told.endswith("A layer with that mistake gives 1 of the 1 wrong answers compared.")
+
+
 def test_pick__of_large_layers_one_and_only_where_no_small_one_is():
     large = [LayerCase(E=256, k=8, H=7168, I=256, M=count, dtype="bfloat16") for count in (8200, 64)]
 
