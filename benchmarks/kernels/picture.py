@@ -20,12 +20,20 @@ from perfgate_moe.timing.timing import ratio_interval
 
 ACROSS = 3
 WIDTH, HEIGHT = 1100.0, 190.0
-THEIRS = {"sglang": "SGLang", "sglang-fused-sum": "SGLang, fused sum", "sglang-untuned": "SGLang, its own tiles"}
+THEIRS = {
+    "sglang": "SGLang",
+    "sglang-fused-sum": "SGLang, fused sum",
+    "sglang-untuned": "SGLang, its own tiles",
+    "sglang-mxfp4": "SGLang, 4 bits",
+    "sglang-mxfp4-routed": "SGLang, 4 bits, routed before",
+}
 SIGNS = {
     "ours": ("circle", "series-0"),
     "sglang": ("square", "series-1"),
     "sglang-fused-sum": ("up", "series-2"),
     "sglang-untuned": ("down", "series-3"),
+    "sglang-mxfp4": ("diamond", "series-4"),
+    "sglang-mxfp4-routed": ("square", "series-5"),
 }
 KEYS = (
     LegendEntry(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline"),
@@ -123,7 +131,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+", help="several of one shape are drawn together")
     options = parser.parse_args()
     shapes: dict[str, list[Cell]] = {}
-    for path in options.results:
+    for path in sorted(options.results):
         # Other files beside them, such as a tuner's, hold no cells.
         for cell in read_survey(path).get("cells", []):
             shapes.setdefault(cell["shape"], []).append(cell)

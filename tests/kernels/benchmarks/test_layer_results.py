@@ -175,6 +175,8 @@ def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(
     assert set(cell["plans"]) == {"ours-slots", "sglang"}
     cell["samples_us"]["sglang-mxfp4-routed"] = [1e-3]
     assert table.fastest_sglang(cell["samples_us"]) == "sglang-mxfp4-routed"
+    cell["samples_us"] = {"sglang": [1.0], "ours-slots": [2.0], "sglang-mxfp4-routed": [3.0]}
+    assert table.gain(cell, "ours-slots")[0] == 1.5
 
 
 @pytest.mark.parametrize("shape", ["fp8", "mxfp4"])
@@ -225,3 +227,11 @@ def test_sum_rows__documentation_states_those_of_the_committed_file(table):
     page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
 
     assert page[page.index(table.SUMS_HEAD) :].split("\n\n")[0].splitlines()[2:] == table.sum_rows(cells)
+
+
+def test_runner_row__documentation_states_those_of_the_committed_file(table):
+    cells = table.read_survey(FOLDER.parent / "h200" / "kernels" / "gpt-oss-20b-mxfp4.json.xz")["cells"]
+    page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
+    rows = [table.runner_row(cell) for cell in sorted(cells, key=lambda cell: cell["tokens"])]
+
+    assert page[page.index(table.RUNNER_HEAD) :].split("\n\n")[0].splitlines()[2:] == rows
