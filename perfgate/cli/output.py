@@ -18,7 +18,7 @@ import orjson
 from perfgate.core import Outcome
 from perfgate.errors import InputError
 from perfgate.report.table import Table, choose_layout
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import write_file
 from perfgate.storage.stream import STREAM
 
 
@@ -92,7 +92,7 @@ def write_output(content: bytes, output: Path | None, *, is_text: bool = False) 
     if is_text and output is None:
         say(content.decode().removesuffix("\n"))
         return
-    write_file(content, output or STREAM, "--output ")
+    write_file(content, output or STREAM, "--output")
 
 
 def say(text: object = "", *, err: bool = False) -> None:
@@ -139,20 +139,6 @@ def _wrap(text: str, width: int, first: str, later: str) -> list[str]:
     return textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
-
-
-def write_file(content: bytes, file: Path, option: str = "") -> None:
-    """Write a file whole or not at all, or standard output for `-`.
-
-    Raise InputError, with the `option` that named the file, where it cannot be written.
-    """
-    try:
-        write_atomically(file, content)
-    except BrokenPipeError:
-        # The reader has seen enough; click ends the program.
-        raise
-    except OSError as error:
-        raise InputError(f"{option}{file}: cannot be written ({error.strerror}); choose another file") from None
 
 
 def open_page(file: Path) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from perfgate.cli.keeping.history_import import COMMIT, RUNNER, STORE, import_past
-from perfgate.cli.output import FILE, add_format_option, print_result, print_table, say, write_file, write_output
+from perfgate.cli.output import FILE, add_format_option, print_result, print_table, say, write_output
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
 from perfgate.history.listing import describe_events, describe_ledger, rank_series, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
+from perfgate.storage.places import write_file
 
 
 @click.group(name="history")
@@ -77,7 +78,7 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
         raise InputError("--output: is for --format json; a table is printed, --html FILE writes a page")
     history = ask(store, **asked)
     if html is not None:
-        write_file(render_dashboard(history).encode(), html, "--html ")
+        write_file(render_dashboard(history).encode(), html, "--html")
     if style == "json":
         write_output(format_history(history), output)
     else:

@@ -18,9 +18,10 @@ from perfgate.engines.sglang_releases import ENGINE
 from perfgate.errors import InputError
 from perfgate.releases.compatibility import list_unexplained, write_compatibility
 from perfgate.releases.registry import find_next, list_versions, require_release
-from perfgate.releases.suite import ReleaseRecord, load_releases, open_folder, store_release, try_release
+from perfgate.releases.suite import ReleaseRecord, load_releases, store_release, try_release
 from perfgate.serving.engine.engine_install import PACKAGES, REQUIRED, install_engine, install_release, read_version
 from perfgate.serving.progress import show_progress
+from perfgate.storage.places import open_folder
 
 FAILED = Outcome.INVALID.exit_code
 """The exit code where a release lacks something, and no reason is written down."""
