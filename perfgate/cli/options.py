@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from perfgate.cli.completion import complete_scenario
-from perfgate.cli.output import FILE, GIVEN
+from perfgate.cli.output import FILE
 from perfgate.cli.sections import add_options, arm_option, folder_option, judging_option, proof_option
 from perfgate.core import Arm
 from perfgate.errors import InputError
@@ -47,10 +47,8 @@ add_caches_option = arm_option(
     help="Compile caches, one folder per arm (DIR/base, DIR/candidate); no other process may write there.",
 )
 add_arm_options = add_options(
-    arm_option("--python", type=GIVEN, default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
-    arm_option(
-        "--candidate-python", type=GIVEN, help="Python of the candidate, for example one with the pull request's SGLang."
-    ),
+    arm_option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
+    arm_option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
     arm_option(
         "--checkout", type=_TREE, metavar="DIR", help="Working tree that both arms run, installed over --python's environment."
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_torch_index_option
-from perfgate.cli.output import FILE, GIVEN, add_format_option, print_json, print_result, say
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
 from perfgate.core import Outcome
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
@@ -70,7 +70,7 @@ def show(style: str) -> None:
 
 
 @command.command(name="try")
-@click.argument("python", type=GIVEN, metavar="[PYTHON]", default=sys.executable)
+@click.argument("python", metavar="[PYTHON]", default=sys.executable)
 @click.option("--out", type=FILE, help="New folder for logs and raw outputs (default: a temporary one).")
 @click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
 @add_format_option

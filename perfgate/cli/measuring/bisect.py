@@ -23,7 +23,7 @@ from perfgate.bisection.view import Found, describe, tell
 from perfgate.cli.completion import complete_scenario
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.options import PAIRS
-from perfgate.cli.output import FILE, GIVEN, say
+from perfgate.cli.output import FILE, say
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, option_of
 from perfgate.errors import InputError
 from perfgate.machine.folder_lock import lock_folder
@@ -63,7 +63,6 @@ SEARCHED = (
 _ENGINE = (
     _served_option(
         "--python",
-        type=GIVEN,
         default=sys.executable,
         help="Python with the engine's dependencies; each commit is installed over it.",
     ),
