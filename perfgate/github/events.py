@@ -146,7 +146,8 @@ def find_base_fault(pull: Mapping[str, Any], base_branches: Collection[str]) -> 
     branch = find(pull, "base.ref")
     if isinstance(branch, str) and branch and branch in (find(pull, "base.repo.default_branch"), *base_branches):
         return ""
-    return f"it goes into {str(branch)[:80]!r}, which is neither the default branch nor one of base_branches in perfgate.toml"
+    where = f"it goes into {str(branch)[:80]!r}, which is neither the default branch nor one of base_branches in perfgate.toml"
+    return f"{where}; add it there, or merge elsewhere"
 
 
 def find_branch(pull: Mapping[str, Any]) -> str:
