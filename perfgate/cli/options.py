@@ -24,7 +24,6 @@ from perfgate.serving.engine.environments import ready_python
 from perfgate.serving.measure import name_folder
 from perfgate.storage.state import find_state_dir
 
-_PATH = FILE
 _TREE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
@@ -67,7 +66,7 @@ add_arm_options = add_options(
 
 add_folder_options = add_options(
     folder_option("--out", type=FILE, help="New folder for the results (default: dated, below --parent)."),
-    folder_option("--parent", type=_PATH, default=RESULTS, show_default=True),
+    folder_option("--parent", type=FILE, default=RESULTS, show_default=True),
     folder_option(
         "--resume",
         is_flag=True,

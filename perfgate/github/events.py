@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
-from perfgate.github.handoff.subject import Repository, Sha
+from perfgate.github.handoff.subject import Sha
+from perfgate.runner.settings import Repository
 
 MAX_EVENT_BYTES = 8 * 2**20
 NO_SHA = "0" * 40

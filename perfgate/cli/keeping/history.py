@@ -66,7 +66,7 @@ def _describe_appended(one: dict[str, Any]) -> str:
 )
 @click.option("--since", metavar="DATE", help="Only sessions that began on or after this day.")
 @click.option("--last", type=click.IntRange(min=0), help="Newest sessions of each series; 0 for all.  [default: 400]")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@add_format_option
 @click.option("--html", type=FILE, metavar="FILE", help="Also write a page: one file that works offline.")
 @click.option("--output", type=FILE, metavar="FILE", help="Write JSON to FILE instead of stdout.")
 def show(*, store: str, style: str, html: Path | None, output: Path | None, **asked: Any) -> int:

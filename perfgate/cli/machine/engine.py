@@ -27,6 +27,9 @@ FAILED = Outcome.INVALID.exit_code
 """The exit code where a release lacks something, and no reason is written down."""
 
 
+_RECORD = click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
+
+
 @click.group(name="engine")
 def command() -> None:
     """Install the CPU serving engine or one of its releases, and test what a release can do."""
@@ -72,7 +75,7 @@ def show(style: str) -> None:
 @command.command(name="try")
 @click.argument("python", metavar="[PYTHON]", default=sys.executable)
 @click.option("--out", type=FILE, help="New folder for logs and raw outputs (default: a temporary one).")
-@click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
+@_RECORD
 @add_format_option
 def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> int:
     """Start PYTHON's release with a tiny model on this machine's CPU, and test everything that perfgate needs.
@@ -87,7 +90,7 @@ def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> i
 @command.command()
 @click.option("--environments", type=FILE, required=True, help="Folder for environments, one per release.")
 @click.option("--after", help="The previous release (default: the last recorded one, else the last that perfgate knows).")
-@click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
+@_RECORD
 @add_torch_index_option
 @add_format_option
 def bump(*, environments: Path, after: str | None, record: Path | None, torch_index: str | None, style: str) -> int:
