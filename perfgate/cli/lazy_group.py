@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from perfgate.cli.examples import add_examples
+from perfgate.cli.given import refuse_empty
 
 
 class LazyGroup(click.Group):
@@ -28,10 +29,15 @@ class LazyGroup(click.Group):
         return sorted(self.places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name` and give its help its examples; None for a name that is no command."""
+        """Import the module of `cmd_name`; None for a name that is no command.
+
+        It refuses empty values, and its help has examples.
+        """
         del ctx
         if cmd_name not in self.places:
             return None
         module, _, name = self.places[cmd_name].partition(":")
         command = getattr(import_module(f"perfgate.cli.{module}"), name)
-        return add_examples(command, f"{self.above} {cmd_name}".lstrip()) if isinstance(command, click.Command) else None
+        if not isinstance(command, click.Command):
+            return None
+        return add_examples(refuse_empty(command), f"{self.above} {cmd_name}".lstrip())

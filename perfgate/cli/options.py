@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from perfgate.cli.completion import complete_scenario
-from perfgate.cli.output import FILE, GIVEN
+from perfgate.cli.output import FILE
 from perfgate.cli.sections import add_options, arm_option, folder_option, judging_option, proof_option
 from perfgate.core import Arm
 from perfgate.errors import InputError
@@ -24,7 +24,6 @@ from perfgate.serving.engine.environments import ready_python
 from perfgate.serving.measure import name_folder
 from perfgate.storage.state import find_state_dir
 
-_PATH = FILE
 _TREE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
@@ -47,10 +46,8 @@ add_caches_option = arm_option(
     help="Compile caches, one folder per arm (DIR/base, DIR/candidate); no other process may write there.",
 )
 add_arm_options = add_options(
-    arm_option("--python", type=GIVEN, default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
-    arm_option(
-        "--candidate-python", type=GIVEN, help="Python of the candidate, for example one with the pull request's SGLang."
-    ),
+    arm_option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
+    arm_option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
     arm_option(
         "--checkout", type=_TREE, metavar="DIR", help="Working tree that both arms run, installed over --python's environment."
     ),
@@ -69,7 +66,7 @@ add_arm_options = add_options(
 
 add_folder_options = add_options(
     folder_option("--out", type=FILE, help="New folder for the results (default: dated, below --parent)."),
-    folder_option("--parent", type=_PATH, default=RESULTS, show_default=True),
+    folder_option("--parent", type=FILE, default=RESULTS, show_default=True),
     folder_option(
         "--resume",
         is_flag=True,

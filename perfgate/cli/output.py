@@ -16,45 +16,11 @@ import click
 import orjson
 
 from perfgate.core import Outcome
-from perfgate.errors import InputError
 from perfgate.report.table import Table, choose_layout
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import write_file
 from perfgate.storage.stream import STREAM
 
-
-class _GivenPath(click.Path):
-    """A path. The empty one would be the working directory."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Raise InputError naming the option for an empty path."""
-        return super().convert(_require_given(value, param), param, ctx)
-
-
-class _Given(click.types.StringParamType):
-    """A text, as a program or an address. An empty one would be taken for an option that was left out."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Raise InputError naming the option for an empty one."""
-        return super().convert(_require_given(value, param), param, ctx)
-
-
-def _require_given(value: Any, param: click.Parameter | None) -> Any:
-    """Return a value that is not empty: a variable of a script that was never set arrives as one that is.
-
-    Nor does it hold bytes that are no UTF-8, which no report could name.
-    """
-    name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name if param else "a path"
-    if not value:
-        raise InputError(f"{name}: is empty; give it a value, or leave it out")
-    try:
-        str(value).encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name}: {value} is no UTF-8; rename it, or set LC_ALL=C.UTF-8") from None
-    return value
-
-
-FILE = _GivenPath(path_type=Path)
-GIVEN = _Given()
+FILE = click.Path(path_type=Path)
 COLOURS = {
     Outcome.IMPROVED: "green",
     Outcome.PASS: "green",
@@ -92,7 +58,7 @@ def write_output(content: bytes, output: Path | None, *, is_text: bool = False) 
     if is_text and output is None:
         say(content.decode().removesuffix("\n"))
         return
-    write_file(content, output or STREAM, "--output ")
+    write_file(content, output or STREAM, "--output")
 
 
 def say(text: object = "", *, err: bool = False) -> None:
@@ -139,20 +105,6 @@ def _wrap(text: str, width: int, first: str, later: str) -> list[str]:
     return textwrap.wrap(
         text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
     )
-
-
-def write_file(content: bytes, file: Path, option: str = "") -> None:
-    """Write a file whole or not at all, or standard output for `-`.
-
-    Raise InputError, with the `option` that named the file, where it cannot be written.
-    """
-    try:
-        write_atomically(file, content)
-    except BrokenPipeError:
-        # The reader has seen enough; click ends the program.
-        raise
-    except OSError as error:
-        raise InputError(f"{option}{file}: cannot be written ({error.strerror}); choose another file") from None
 
 
 def open_page(file: Path) -> None:

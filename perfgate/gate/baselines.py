@@ -16,7 +16,7 @@ import orjson
 from perfgate.core import Fingerprint
 from perfgate.errors import BaselineError, InputError, SlowerError
 from perfgate.scenario.schema import NAME, Scenario
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import open_folder, write_file
 from perfgate.storage.rounding import round_number
 from perfgate.storage.stream import open_file
 from perfgate.verdict.baselines import Baseline, Change, describe_baseline, format_baseline, parse_baseline
@@ -74,13 +74,10 @@ def verify_baseline(path: Path | str) -> Baseline:
 
 
 def save_baseline(baseline: Baseline, path: Path | str) -> None:
-    """Write `baseline` whole or not at all. Raise BaselineError when the place cannot be written."""
+    """Write `baseline` whole or not at all. Raise InputError when the place cannot be written."""
     path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, format_baseline(baseline))
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be written ({error.strerror}); choose another folder with --to") from None
+    open_folder(path.parent)
+    write_file(format_baseline(baseline), path)
 
 
 def build_baseline(

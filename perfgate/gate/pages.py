@@ -15,7 +15,7 @@ from perfgate.report.html.page import Page, render_page
 from perfgate.report.html.session_page import build_session_page
 from perfgate.results.matrix import MATRIX_FILE, load_matrix
 from perfgate.results.records import read_record
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import write_file
 from perfgate.verdict.cells import judge_cells
 from perfgate.verdict.layers import judge_layers
 
@@ -26,11 +26,7 @@ def write_page(folder: Path, file: Path, baselines: tuple[Path, ...], layers: tu
     `baselines` are folders of stored noise that the user named, `layers` timings that a session's page shows too. Raise
     InputError where the file cannot be written, or where the folder holds no session that those could belong to.
     """
-    content = render_page(_build_page(folder, file.parent, baselines, layers))
-    try:
-        write_atomically(file, content)
-    except OSError as error:
-        raise InputError(f"--html {file}: cannot be written ({error.strerror}); choose another file") from None
+    write_file(render_page(_build_page(folder, file.parent, baselines, layers)), file, "--html")
 
 
 def _build_page(folder: Path, home: Path, baselines: tuple[Path, ...], layers: tuple[Path, ...]) -> Page:

@@ -8,7 +8,7 @@ from pathlib import Path
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
 from perfgate.github.events import LABEL
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import open_folder, write_file
 
 SOURCE = "perfgate/sglang-perfgate"
 CHECK = "perfgate / perfgate verdict"
@@ -83,11 +83,8 @@ def plan_files(root: Path, commit: str, machines: Sequence[str], scenarios: Sequ
 def save_files(files: Mapping[Path, str]) -> None:
     """Write each file whole. Raise InputError for a place that cannot be written."""
     for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder") from None
+        open_folder(path.parent)
+        write_file(text.encode(), path)
 
 
 def create_label(github: GitHub, repository: str) -> bool:

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
-from perfgate.github.handoff.subject import Repository, Sha
+from perfgate.github.handoff.subject import Sha
+from perfgate.runner.settings import Repository
 
 MAX_EVENT_BYTES = 8 * 2**20
 NO_SHA = "0" * 40
@@ -146,7 +147,8 @@ def find_base_fault(pull: Mapping[str, Any], base_branches: Collection[str]) -> 
     branch = find(pull, "base.ref")
     if isinstance(branch, str) and branch and branch in (find(pull, "base.repo.default_branch"), *base_branches):
         return ""
-    return f"it goes into {str(branch)[:80]!r}, which is neither the default branch nor one of base_branches in perfgate.toml"
+    where = f"it goes into {str(branch)[:80]!r}, which is neither the default branch nor one of base_branches in perfgate.toml"
+    return f"{where}; add it there, or merge elsewhere"
 
 
 def find_branch(pull: Mapping[str, Any]) -> str:

@@ -211,8 +211,10 @@ def _judge_machine(
 
 
 def _list_remarks(lines: Sequence[str]) -> Iterator[str]:
-    """What is missing: the first lines, and the others in a fold."""
+    """What is missing, and what to do about it: the first lines, and the others in a fold."""
     yield from lines[:REMARKS_SHOWN]
+    if lines:
+        yield "- **What now:** the job's log in this run says why; remove the cause, then measure again."
     if more := lines[REMARKS_SHOWN:]:
         yield from write_fold(f"{len(more)} more that {'is' if len(more) == 1 else 'are'} missing", more)
 

@@ -18,6 +18,8 @@ from perfgate.metrics import METRICS
 LAST = 400
 """So many newest sessions of a series are shown by default; releases always are."""
 
+_TEXTS = ("session", "scenario", "hardware", "month", "workload", "origin", "kind", "commit", "runner", "release", "outcome")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuestion:
@@ -81,19 +83,20 @@ def _read_sessions(connection: duckdb.DuckDBPyConnection, store: Store, question
     _view(connection, store, "told", [fragment.path for fragment in found])
     known = {row[0] for row in connection.execute("DESCRIBE told").fetchall()}
     places = ", ".join(f"coalesce({name}, '') AS {name}" if name in known else f"'' AS {name}" for name in PLACES)
+    texts = ", ".join(f"{name} VARCHAR NOT NULL" for name in _TEXTS + PLACES)
+    connection.execute(f"CREATE TABLE sessions ({texts}, begun TIMESTAMP NOT NULL, machine_s DOUBLE)")
     # DISTINCT ON: a merge that was cut off leaves a row in two files. Python's times with a zone would need pytz.
     connection.execute(
-        f"""CREATE TABLE sessions AS SELECT DISTINCT ON (session) session, scenario, hardware, month, workload, origin, kind,
-            begun::TIMESTAMP AS begun, commit, runner, release, {places}, outcome, machine_s
+        f"""INSERT INTO sessions SELECT DISTINCT ON (session) {", ".join(_TEXTS)}, {places}, begun::TIMESTAMP, machine_s
         FROM told WHERE begun >= coalesce(?::TIMESTAMPTZ, '-infinity'::TIMESTAMPTZ)""",  # noqa: S608 - names of our own columns
         [question.since.isoformat() if question.since else None],
     )
 
 
 def _read_overrides(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    connection.execute(
-        "CREATE TABLE overrides (session VARCHAR, ruled TIMESTAMP, person VARCHAR, ruling VARCHAR, reason VARCHAR)"
-    )
+    connection.execute("""
+        CREATE TABLE overrides (session VARCHAR NOT NULL, ruled TIMESTAMP NOT NULL, person VARCHAR NOT NULL,
+            ruling VARCHAR NOT NULL, reason VARCHAR NOT NULL)""")
     if paths := store.list_overrides():
         _view(connection, store, "rulings", paths)
         connection.execute("""
@@ -118,7 +121,7 @@ def _choose(connection: duckdb.DuckDBPyConnection, store: Store, question: Histo
 def _view(connection: duckdb.DuckDBPyConnection, store: Store, name: str, paths: Iterable[str]) -> None:
     """Raise InputError where one of the files is of a newer perfgate."""
     connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_scan(store, paths)}")  # noqa: S608 - quoted below
-    newest = connection.execute(f"SELECT max(schema) FROM {name}").fetchall()[0][0]  # noqa: S608 - a name of ours
+    newest = connection.execute(f"SELECT max(schema::BIGINT) FROM {name}").fetchall()[0][0]  # noqa: S608 - a name of ours
     if newest is not None and newest > SCHEMA:
         raise InputError(f"--store {store.url}: was written by a newer perfgate (schema {newest}, not {SCHEMA}); upgrade")
 

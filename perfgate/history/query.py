@@ -46,7 +46,9 @@ def _read_points(connection: duckdb.DuckDBPyConnection, question: HistoryQuestio
     connection.execute("""
         CREATE TEMP VIEW measured AS SELECT w.* FROM windows w SEMI JOIN chosen USING (session)
         WHERE judged AND (arm = 'base' OR kind <> 'ab')""")
-    rows: list[LevelRow] = []
+    connection.execute("""
+        CREATE TEMP TABLE levels (session VARCHAR NOT NULL, ran VARCHAR NOT NULL, metric VARCHAR NOT NULL,
+            unit VARCHAR NOT NULL, better VARCHAR NOT NULL, value DOUBLE NOT NULL CHECK (isfinite(value)))""")
     # A metric that came later is no column of a store that is older.
     known = {row[0] for row in connection.execute("DESCRIBE windows").fetchall()}
     if columns := [name for name in question.columns if name in known]:
@@ -54,24 +56,17 @@ def _read_points(connection: duckdb.DuckDBPyConnection, question: HistoryQuestio
         wide = connection.view("measured").aggregate(f"session, any_value(commit) AS ran, {medians}", "session")
         wide.create_view("wide")
         connection.execute("""
-            CREATE TEMP TABLE levels AS SELECT session, ran, metric, '' AS unit, '' AS better, value
+            INSERT INTO levels SELECT session, ran, metric, '', '', value
             FROM (UNPIVOT wide ON COLUMNS(* EXCLUDE (session, ran)) INTO NAME metric VALUE value)""")
-        rows += _fetch_levels(connection)
     if question.others is None or question.others:
         connection.execute(
-            """CREATE OR REPLACE TEMP TABLE levels AS
-            SELECT session, any_value(commit) AS ran, metric, any_value(unit) AS unit, any_value(better) AS better,
-                median(value) AS value
+            """INSERT INTO levels
+            SELECT session, any_value(commit), metric, any_value(unit), any_value(better), median(value)
             FROM (SELECT session, commit, o.name AS metric, o.unit AS unit, o.better AS better, o.value AS value
                 FROM (SELECT session, commit, unnest(others) AS o FROM measured WHERE len(others) > 0))
             WHERE coalesce(list_contains(?::VARCHAR[], metric), true) GROUP BY session, metric""",
             [None if question.others is None else list(question.others)],
         )
-        rows += _fetch_levels(connection)
-    return rows
-
-
-def _fetch_levels(connection: duckdb.DuckDBPyConnection) -> list[LevelRow]:
     found = connection.execute("""
         SELECT c.scenario, c.hardware, c.workload, l.metric, l.unit, l.better, c.session, c.begun, l.value, l.ran, c.runner,
             c.release, c.repository, c.pull_request, c.run

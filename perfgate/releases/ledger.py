@@ -25,7 +25,7 @@ from perfgate.gate.gate import GateJob, name_calibration, run_gate
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.metrics import METRICS
 from perfgate.releases.registry import find_previous, list_versions
-from perfgate.releases.suite import SCENARIO, open_folder, store_file
+from perfgate.releases.suite import SCENARIO
 from perfgate.report.escape import markdown
 from perfgate.report.words import wording
 from perfgate.results.folders import read_progressed
@@ -40,6 +40,7 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_install import install_release
 from perfgate.serving.progress import Progress
 from perfgate.storage.journal import WINDOW_DIR, Time, read_json, read_lines
+from perfgate.storage.places import open_folder, write_file
 from perfgate.storage.rounding import format_interval
 from perfgate.storage.schema import dump
 
@@ -269,7 +270,7 @@ def _measure_costs(folder: Path, windows: Sequence[Window]) -> dict[str, dict[Ar
 def store_row(row: LedgerRow, folder: Path) -> LedgerRow:
     """Write a row into a ledger, whole or not at all, and return it. Raise InputError where it cannot be written."""
     content = orjson.dumps(dump(row), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    store_file(content, open_folder(folder, "--to") / row.name, "--to")
+    write_file(content, open_folder(folder, "--to") / row.name, "--to")
     return row
 
 

@@ -25,7 +25,8 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.model.location import write_model
 from perfgate.serving.progress import Progress
-from perfgate.storage.journal import read_json, write_atomically
+from perfgate.storage.journal import read_json
+from perfgate.storage.places import open_folder, write_file
 
 SCENARIO = "cpu-moe"
 VLLM_ARGS = ("--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager")
@@ -145,27 +146,8 @@ def store_release(found: ReleaseRecord, folder: Path) -> Path:
     Raise InputError where it cannot be written.
     """
     content = orjson.dumps(asdict(found), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    return store_file(content, open_folder(folder, "--record") / found.name, "--record")
-
-
-def open_folder(folder: Path, option: str) -> Path:
-    """Make a folder that is asked for with `option`, where it is not there yet. Raise InputError where that cannot be.
-
-    Called before anything is measured, too: whoever misspells a path is told at once.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{option} {folder}: cannot be written ({error.strerror}); choose another folder") from None
-    return folder
-
-
-def store_file(content: bytes, path: Path, option: str) -> Path:
-    """Write a file into a folder that is asked for with `option`. Raise InputError where it cannot be written."""
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); choose another folder") from None
+    path = open_folder(folder, "--record") / found.name
+    write_file(content, path, "--record")
     return path
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from perfgate.errors import EngineError, InputError
 from perfgate.machine.tools import Tool
-from perfgate.storage.state import find_state_dir, open_state
+from perfgate.storage.places import open_folder
+from perfgate.storage.state import VARIABLE, find_state_dir
 
 _RELEASE = re.compile(r"\d+(\.\d+)+((rc|a|b|\.post|\.dev)\d+)?")
 _PIP = Tool(timeout_s=600.0, missing=EngineError, failed=EngineError, hint="give a Python with pip")
@@ -81,7 +82,7 @@ def fetch_release(version: str, python: str) -> Path:
     folder = store / f"sglang-{version}"
     if folder.is_dir():
         return folder
-    open_state(find_state_dir(), "resolve")
+    open_folder(store, VARIABLE)
     with tempfile.TemporaryDirectory(dir=store) as made:
         argv = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile"]
         argv += ["--only-binary", ":all:", "--target", f"{made}/sglang", f"sglang=={version}"]

@@ -48,19 +48,28 @@ class ResultFolder:
     is_ended: bool
 
 
-def list_results(parent: Path) -> list[ResultFolder]:
-    """Read the result folders below `parent`, the newest first. Folders that cannot be read are left out.
+def list_results(parent: Path) -> tuple[list[ResultFolder], list[Path]]:
+    """Read the result folders below `parent`, the newest first; behind them are those that cannot be read.
 
     RESULTS need not exist yet. Raise InputError where another folder does not.
     """
     if not parent.is_dir() and parent != RESULTS:
         raise InputError(f"{parent}: no such folder; sessions go to {RESULTS} below the folder they are started in")
-    return sorted(_find(parent), key=lambda one: (one.record.begun_utc, str(one.path)), reverse=True)
+    found: list[ResultFolder] = []
+    unread: list[Path] = []
+    for folder in sorted(file.parent for file in parent.glob(f"*/{SESSION_FILE}")):
+        try:
+            record, is_ended = read_record(folder), read_progressed(folder).is_ended
+        except PerfgateError:
+            unread.append(folder)
+        else:
+            found.append(ResultFolder(path=folder, record=record, outcome=_read_outcome(folder), is_ended=is_ended))
+    return sorted(found, key=lambda one: (one.record.begun_utc, str(one.path)), reverse=True), unread
 
 
 def find_latest(parent: Path = RESULTS) -> Path:
     """The newest result folder below `parent`. Raise InputError where there is none."""
-    found = list_results(parent)
+    found, _ = list_results(parent)
     if not found:
         raise InputError(f"{explain_none(parent)}; give the result folder that you mean")
     return found[0].path
@@ -75,20 +84,11 @@ def explain_none(parent: Path) -> str:
 
 def find_cut_off(parent: Path, scenario: str) -> Path:
     """The newest session of `scenario` below `parent` that was cut off. Raise InputError where there is none to go on with."""
-    found = [one for one in list_results(parent) if one.record.scenario == scenario and one.record.purpose == "ab"]
+    found = [one for one in list_results(parent)[0] if one.record.scenario == scenario and one.record.purpose == "ab"]
     cut = [one for one in found if not one.is_ended]
     if not cut:
         raise InputError(f"--resume: no session of {scenario} below {parent} was cut off; name its folder with --out")
     return cut[0].path
-
-
-def _find(parent: Path) -> Iterator[ResultFolder]:
-    for file in sorted(parent.glob(f"*/{SESSION_FILE}")):
-        try:
-            record, is_ended = read_record(file.parent), read_progressed(file.parent).is_ended
-        except PerfgateError:
-            continue
-        yield ResultFolder(path=file.parent, record=record, outcome=_read_outcome(file.parent), is_ended=is_ended)
 
 
 def _read_outcome(folder: Path) -> Outcome | None:

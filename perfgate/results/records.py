@@ -27,7 +27,8 @@ from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.bounded import require_plain
-from perfgate.storage.journal import DAMAGED, Time, read_bytes, read_json, read_records, write_atomically
+from perfgate.storage.journal import DAMAGED, Time, read_bytes, read_json, read_records
+from perfgate.storage.places import open_folder, write_file
 from perfgate.storage.schema import dump, parse_json
 from perfgate.storage.stream import open_file
 from perfgate_moe.proof.values import KernelProof
@@ -211,10 +212,7 @@ def load_proof(path: Path) -> KernelProof:
 
 
 def save_proof(proof: KernelProof, path: Path) -> None:
-    """Write a proof, whole or not at all. Raise EvidenceError where that cannot be."""
+    """Write a proof, whole or not at all. Raise InputError where that cannot be."""
     content = orjson.dumps(dump(proof), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be written ({error.strerror}); choose another file with --output") from None
+    open_folder(path.parent, "--output")
+    write_file(content, path, "--output")

@@ -51,8 +51,12 @@ def check_value(value: object, kind: type[T], source: object, hint: str, error: 
     try:
         return adapt(kind).validate_python(value)
     except ValidationError as broken:
-        newer = ", or upgrade perfgate if a newer one wrote it" if broken.errors()[0]["type"] in _GROWS else ""
-        raise error(f"{source}: {describe_first(broken)}; {hint}{newer}") from None
+        raise error(f"{source}: {describe_first(broken)}; {hint}{advise_newer(broken)}") from None
+
+
+def advise_newer(error: ValidationError) -> str:
+    """What else to do where the first of pydantic's complaints is of a field or a word that a newer perfgate may have."""
+    return ", or upgrade perfgate if a newer one wrote it" if error.errors()[0]["type"] in _GROWS else ""
 
 
 def describe_first(error: ValidationError, whole: str = "content") -> str:

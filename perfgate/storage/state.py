@@ -24,18 +24,6 @@ def find_state_dir() -> Path:
         raise InputError(f"this user has no home folder; set {VARIABLE} to a folder that can be written") from None
 
 
-def open_state(state: Path, name: str) -> Path:
-    """A folder below the one of this machine's state, made where it is not there. Raise InputError where that cannot be."""
-    folder = state / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be written ({error.strerror}); set {VARIABLE} to a folder that can be written"
-        ) from None
-    return folder
-
-
 def find_machine_baselines() -> Path:
     """The folder of noise bands that were calibrated on this machine."""
     return find_state_dir() / "baselines"

@@ -183,6 +183,21 @@ def test_list__newest_first(tmp_path, capsys):
     assert [one["folder"] for one in found] == ["perfgate-results/b", "perfgate-results/a"]
 
 
+def test_list__names_what_it_cannot_read(tmp_path, capsys):
+    for name in ("a", "b", "c"):
+        shutil.copytree(SLOWER, tmp_path / "perfgate-results" / name)
+    (tmp_path / "perfgate-results" / "a" / "session.json").write_text("{")
+    (tmp_path / "perfgate-results" / "c" / "events.jsonl").write_text("[]\n")
+
+    assert main(["list", "--format", "json"]) == 0
+    captured = capsys.readouterr()
+
+    assert [one["folder"] for one in json.loads(captured.out)] == ["perfgate-results/b"]
+    assert captured.err == (
+        "perfgate: perfgate-results/a, perfgate-results/c: cannot be read and left out; `perfgate check` says why\n"
+    )
+
+
 def test_list__without_a_store(capsys):
     assert main(["list"]) == 0
     assert "no results in perfgate-results yet; `perfgate gate` measures" in capsys.readouterr().out

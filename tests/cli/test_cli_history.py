@@ -150,7 +150,7 @@ def test_override__stands_in_the_ledger(capsys):
         (["show", "--output", "x.json"], "--output: is for --format json"),
         (["show", "--store", "nonsense://x"], "--store nonsense://x: cannot be opened"),
         (["show", "--store", ""], "--store: is empty"),
-        (["override", "abc", "--reason", " ", "--by", "x"], "--reason and --by"),
+        (["override", "abc", "--reason", " ", "--by", "x"], "--reason: is empty"),
         (["override", "abc", "--reason", "x", "--by", "x"], "no session that fits"),
         (["import", "nothing.txt", "--hardware", "h20"], "nothing.txt: no such file"),
         (["import", "x", "--hardware", "h20", "--pattern", "("], "is no regular expression"),

@@ -486,6 +486,14 @@ def test_attack__too_many_or_unknown(tmp_path, capsys, scenario_file, document, 
     refused(tmp_path, capsys)
 
 
+@pytest.mark.parametrize("change", [{"schema": 2}, {"later": 1}, {"purpose": "later"}])
+def test_open__what_a_newer_perfgate_packed(tmp_path, capsys, scenario_file, document, change):
+    assert open_document(tmp_path, {**document, **change}, scenario_file) == 2
+    said = refused(tmp_path, capsys)
+    assert f"{next(iter(change))}: " in said
+    assert said.endswith("; measure again, or upgrade perfgate if a newer one wrote it\n")
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b'{"a":' * 5000, b"[" * 100_000, b"\xff\xfe", b'"x"'])
 def test_attack__no_document_at_all(tmp_path, capsys, scenario_file, content):
     assert open_document(tmp_path, content, scenario_file) == 2

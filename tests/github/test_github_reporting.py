@@ -122,7 +122,7 @@ def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(repo
 
     assert section.entry.state is state
     assert section.heading.startswith(heading)
-    assert section.body.startswith("- other: no job ran\n\n")
+    assert section.body.startswith("- other: no job ran\n- **What now:** the job's log in this run says why; remove the cause,")
 
 
 @pytest.mark.parametrize("worse", [0.0, 0.2])

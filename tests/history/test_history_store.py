@@ -12,7 +12,7 @@ from perfgate.errors import EvidenceError, InputError
 from perfgate.history.database import HistoryQuestion
 from perfgate.history.entries import Partition
 from perfgate.history.query import find_session, read_history
-from perfgate.history.schema import VERDICTS, WINDOWS
+from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS
 from perfgate.history.store import Store
 from perfgate.history.trends import Provenance
 from tests.fakes.history import draw_levels, make_entry
@@ -163,6 +163,32 @@ def test_ask__refuses_a_store_of_a_newer_perfgate(store, table_name):
     with pytest.raises(InputError, match=r"written by a newer perfgate \(schema 2, not 1\)"):
         read_history(store, HistoryQuestion())
     assert entry.session in str(path)
+
+
+@pytest.mark.parametrize(
+    ("table_name", "column", "value", "words"),
+    [
+        (VERDICTS, "runner", None, "NOT NULL constraint failed: sessions.runner"),
+        (WINDOWS, "commit", None, "NOT NULL constraint failed: levels.ran"),
+        (WINDOWS, "output_tok_per_s", float("inf"), "isfinite"),
+        (WINDOWS, "schema", "one", "casting from source column schema"),
+        (OVERRIDES, "ruled", None, "NOT NULL constraint failed: overrides.ruled"),
+        (OVERRIDES, "schema", "one", "casting from source column schema"),
+    ],
+)
+def test_ask__names_the_column_of_a_store_that_others_wrote(store, table_name, column, value, words):
+    (entry,) = store.append([make_entry(3, 1000.0)])
+    told = {"person": "ada", "ruling": "accepted", "reason": "known"}
+    store.add_override({"schema": 1, "session": entry.session, "ruled": entry.verdict["begun"], **told})
+    path = next(Path(store.root, table_name).rglob("*.parquet"))
+    table = pq.read_table(path, partitioning=None)
+    found = pa.array([value] * len(table))
+    pq.write_table(table.set_column(table.column_names.index(column), column, found), path)
+
+    with pytest.raises(EvidenceError, match=words) as caught:
+        read_history(store, HistoryQuestion())
+
+    assert "\n" not in str(caught.value)
 
 
 def test_ask__names_a_file_that_is_no_parquet(store):

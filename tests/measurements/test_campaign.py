@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import fields
 from importlib.util import find_spec
+from io import BytesIO
 from math import log
 from pathlib import Path
 from types import SimpleNamespace
@@ -690,3 +691,51 @@ def test_parse__refuses_a_release_without_the_bundle_that_it_is_laid_over(capsys
     with pytest.raises(SystemExit):
         campaign.parse(["--seconds", "1", "--out", "out", "--release", "sglang-0.5.17.tar.xz"])
     assert "--release needs --bundle" in capsys.readouterr().err
+
+
+def collect_slots(tmp_path, slots):
+    """What `slots.sh wait` does about slots that have ended: each a home by what lies in it."""
+    home, out = tmp_path / "slots", tmp_path / "out"
+    out.mkdir()
+    for number, files in enumerate(slots):
+        for name, text in files.items():
+            path = home / f"slot-{number}" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    # Neither the home of a real machine nor a campaign that another session runs here.
+    script = (
+        (HERE / "slots.sh").read_text().replace("/tmp/perfgate-slots", str(home)).replace("campaign/campaign.py", "no/one.py")
+    )
+    (tmp_path / "slots.sh").write_text(script)
+    environment = {**os.environ, "OUT": str(out)}
+    done = subprocess.run(
+        ["/bin/bash", tmp_path / "slots.sh", "wait", "1"], check=False, capture_output=True, text=True, env=environment
+    )
+    return done, out
+
+
+def list_packed(out, name):
+    packed = b"".join(path.read_bytes() for path in sorted(out.glob(f"{name}.tar.xz.*")))
+    with tarfile.open(fileobj=BytesIO(packed), mode="r:xz") as archive:
+        return sorted(member.name for member in archive if member.isfile())
+
+
+def test_slots__without_caches_bring_what_they_measured(tmp_path):
+    files = {"campaign.log": "begun\n", "out.log": "begun\n", "state.json": "{}", "results/a/session.json": "{}", "tree/x": ""}
+
+    done, out = collect_slots(tmp_path, [files, {"out.log": "Traceback (most recent call last):\nKeyError: 'a'\n"}])
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("begun") == 1
+    assert "KeyError" in done.stdout
+    assert list_packed(out, "lease") == ["slot-0/campaign.log", "slot-0/results/a/session.json", "slot-0/state.json"]
+    assert not list(out.glob("caches*"))
+
+
+def test_slots__merge_the_caches_of_all(tmp_path):
+    slots = [{"campaign.log": "", "out.log": "", f"caches/{arm}/kernel-{arm}": ""} for arm in ("base", "candidate")]
+
+    done, out = collect_slots(tmp_path, slots)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list_packed(out, "caches") == ["caches/base/kernel-base", "caches/base/kernel-candidate"]

@@ -238,7 +238,7 @@ def test_add_release__whose_row_is_there(measured, tmp_path):
 def test_add_release__into_what_is_no_folder_measures_nothing(measured, tmp_path):
     (tmp_path / "file").touch()
 
-    with pytest.raises(InputError, match=r"--to .*/file: cannot be written \(File exists\); choose another folder"):
+    with pytest.raises(InputError, match=r"--to .*/file: cannot be written \(File exists\); choose another place"):
         add_release("0.5.23", tmp_path, tmp_path / "file", KeptProgress())
     assert measured == []
 

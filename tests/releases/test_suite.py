@@ -143,7 +143,7 @@ def test_engine__a_record_that_is_no_folder_is_told_before_anything_is_tried(tri
 
     assert main(["engine", *words, "--record", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err == (
-        f"perfgate: --record {tmp_path}/file: cannot be written (File exists); choose another folder\n"
+        f"perfgate: --record {tmp_path}/file: cannot be written (File exists); choose another place\n"
     )
 
 

@@ -80,7 +80,9 @@ def test_fetch_release__where_no_state_can_be_kept(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "file"))
 
-    with pytest.raises(InputError, match=r"file/resolve: cannot be written \(Not a directory\); set PERFGATE_STATE"):
+    with pytest.raises(
+        InputError, match=r"PERFGATE_STATE .*file/resolve: cannot be written \(Not a directory\); choose another place"
+    ):
         fetch_release("9.9.9", sys.executable)
 
 

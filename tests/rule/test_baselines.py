@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from perfgate.core import Arm, Fingerprint
-from perfgate.errors import BaselineError
+from perfgate.errors import BaselineError, InputError
 from perfgate.evidence import DriverProblem
 from perfgate.gate.baselines import (
     KEPT_STARTS,
@@ -200,7 +200,7 @@ def test_verify_baseline__numbers_that_the_values_do_not_give(tmp_path):
 def test_save_baseline__where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
 
-    with pytest.raises(BaselineError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         save_baseline(BASELINE, tmp_path / "file" / "b.json")
 
 

@@ -83,7 +83,9 @@ def test_ready_python__where_no_state_can_be_kept(tmp_path):
     tree = make_tree(tmp_path / "tree", speed=1, below=".")
     (tmp_path / "file").touch()
 
-    with pytest.raises(InputError, match=r"file/arms: cannot be written \(Not a directory\); set PERFGATE_STATE"):
+    with pytest.raises(
+        InputError, match=r"PERFGATE_STATE .*file/arms: cannot be written \(Not a directory\); choose another place"
+    ):
         ready_python(tree, ENGINE, tmp_path / "file")
 
 

@@ -48,19 +48,23 @@ wait_slots() {
   while [ $SECONDS -lt $ends ] && pgrep -f campaign/campaign.py > /dev/null; do sleep 5; done
   for slot in "$home"/slot-*; do
     echo "== $slot"
-    tail -n 6 "$slot/campaign.log" "$slot/out.log" || true
+    # Its lines are those of campaign.log, and behind them why a campaign broke off.
+    tail -n 6 "$slot/out.log"
   done
   rm -f "$OUT"/lease.tar.xz.*
-  (cd "$home" && find slot-*/results slot-*/campaign.log slot-*/state.json -type f -print0 | tar --null -T - -cf -) |
+  (cd "$home" && find slot-* -type f -regex 'slot-[0-9]+/\(results/.*\|campaign\.log\|state\.json\)' -print0 |
+    tar --null -T - -cf -) |
     xz -T0 -3 | split -b 15m - "$OUT/lease.tar.xz."
   pgrep -f campaign/campaign.py > /dev/null || bring_caches
 }
 
 # A compiler finds what it has compiled by a digest of all that it depends on: those of all slots and arms are one cache.
 bring_caches() {
+  local found=("$home"/slot-*/caches/*/)
+  [ -d "${found[0]}" ] || return 0
   rm -rf "$home/merged"
   mkdir -p "$home/merged/caches/base"
-  for caches in "$home"/slot-*/caches/*/; do cp -r "$caches." "$home/merged/caches/base/"; done
+  for caches in "${found[@]}"; do cp -r "$caches." "$home/merged/caches/base/"; done
   tar -C "$home/merged" -cf - caches | xz -T0 -3 | split -b 15m - "$OUT/caches.tar.xz."
 }
 

@@ -29,7 +29,7 @@ from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.github.outputs import write_outputs
 from perfgate.results.records import read_record
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import open_folder, write_file
 from perfgate.storage.schema import adapt
 
 _said_option = option_of("Differences between the arms")
@@ -82,12 +82,8 @@ def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -
     trees: tuple[Path, Path] | None = options["trees"]
     packages = pack_packages(*trees, options["search"]) if trees else None
     content = pack_folder(folder, build_subject(options), parse_choices(choices), packages)
-    path = output / f"handoff-{read_record(folder).scenario}.json"
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"--output {output}: cannot be written ({error.strerror}); choose another folder") from None
+    path = open_folder(output, "--output") / f"handoff-{read_record(folder).scenario}.json"
+    write_file(content, path, "--output")
     if style == "json":
         print_json({"file": path})
     else:

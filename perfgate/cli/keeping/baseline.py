@@ -49,8 +49,6 @@ def add(
 
     A/A sessions add to the noise. Of other sessions only the base arm is used, for the level.
     """
-    if accept_slower is not None and not accept_slower.strip():
-        raise InputError("--accept-slower: the reason is empty; say why the slower level is right")
     added = add_sessions(folders, target, accept_slower=accept_slower, commit=commit, release=release or "")
     print_result(style, asdict(added), added)
     return 0

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from perfgate.cli.keeping.history_import import COMMIT, RUNNER, STORE, import_past
-from perfgate.cli.output import FILE, add_format_option, print_result, print_table, say, write_file, write_output
+from perfgate.cli.output import FILE, add_format_option, print_result, print_table, say, write_output
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
 from perfgate.history.listing import describe_events, describe_ledger, rank_series, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
+from perfgate.storage.places import write_file
 
 
 @click.group(name="history")
@@ -65,7 +66,7 @@ def _describe_appended(one: dict[str, Any]) -> str:
 )
 @click.option("--since", metavar="DATE", help="Only sessions that began on or after this day.")
 @click.option("--last", type=click.IntRange(min=0), help="Newest sessions of each series; 0 for all.  [default: 400]")
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@add_format_option
 @click.option("--html", type=FILE, metavar="FILE", help="Also write a page: one file that works offline.")
 @click.option("--output", type=FILE, metavar="FILE", help="Write JSON to FILE instead of stdout.")
 def show(*, store: str, style: str, html: Path | None, output: Path | None, **asked: Any) -> int:
@@ -77,7 +78,7 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
         raise InputError("--output: is for --format json; a table is printed, --html FILE writes a page")
     history = ask(store, **asked)
     if html is not None:
-        write_file(render_dashboard(history).encode(), html, "--html ")
+        write_file(render_dashboard(history).encode(), html, "--html")
     if style == "json":
         write_output(format_history(history), output)
     else:
@@ -114,8 +115,6 @@ def override(*, session: str, store: str, reason: str, person: str, accepted: bo
     require_extra()
     from perfgate.cli.keeping.history_work import overrule  # noqa: PLC0415 - as above
 
-    if not reason.strip() or not person.strip():
-        raise InputError("--reason and --by: must not be empty")
     ruling = "accepted" if accepted else "false alarm"
     found = overrule(store, session, person=person, ruling=ruling, reason=reason)
     said = {"session": found, "ruling": ruling, "reason": reason, "person": person}

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import FILE, GIVEN, add_format_option, print_result, say
+from perfgate.cli.output import FILE, add_format_option, print_result, say
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 from perfgate.storage.rounding import format_count
@@ -15,7 +15,6 @@ from perfgate.storage.state import find_machine_history
 
 STORE = click.option(
     "--store",
-    type=GIVEN,
     default=lambda: str(find_machine_history()),
     envvar="PERFGATE_HISTORY",
     metavar="URL",

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_torch_index_option
-from perfgate.cli.output import FILE, GIVEN, add_format_option, print_json, print_result, say
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result, say
 from perfgate.core import Outcome
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
@@ -18,12 +18,16 @@ from perfgate.engines.sglang_releases import ENGINE
 from perfgate.errors import InputError
 from perfgate.releases.compatibility import list_unexplained, write_compatibility
 from perfgate.releases.registry import find_next, list_versions, require_release
-from perfgate.releases.suite import ReleaseRecord, load_releases, open_folder, store_release, try_release
+from perfgate.releases.suite import ReleaseRecord, load_releases, store_release, try_release
 from perfgate.serving.engine.engine_install import PACKAGES, REQUIRED, install_engine, install_release, read_version
 from perfgate.serving.progress import show_progress
+from perfgate.storage.places import open_folder
 
 FAILED = Outcome.INVALID.exit_code
 """The exit code where a release lacks something, and no reason is written down."""
+
+
+_RECORD = click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
 
 
 @click.group(name="engine")
@@ -69,9 +73,9 @@ def show(style: str) -> None:
 
 
 @command.command(name="try")
-@click.argument("python", type=GIVEN, metavar="[PYTHON]", default=sys.executable)
+@click.argument("python", metavar="[PYTHON]", default=sys.executable)
 @click.option("--out", type=FILE, help="New folder for logs and raw outputs (default: a temporary one).")
-@click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
+@_RECORD
 @add_format_option
 def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> int:
     """Start PYTHON's release with a tiny model on this machine's CPU, and test everything that perfgate needs.
@@ -86,7 +90,7 @@ def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> i
 @command.command()
 @click.option("--environments", type=FILE, required=True, help="Folder for environments, one per release.")
 @click.option("--after", help="The previous release (default: the last recorded one, else the last that perfgate knows).")
-@click.option("--record", type=FILE, metavar="FOLDER", help="Folder for the findings, one file per release.")
+@_RECORD
 @add_torch_index_option
 @add_format_option
 def bump(*, environments: Path, after: str | None, record: Path | None, torch_index: str | None, style: str) -> int:

@@ -9,7 +9,7 @@ import click
 
 from perfgate.bisection.locks import list_pins, read_pair
 from perfgate.bisection.packages import install_pins
-from perfgate.cli.output import FILE, GIVEN, add_format_option, print_result
+from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.runner.settings import load_runner
 from perfgate.scenario.selection import read_table
@@ -19,9 +19,7 @@ from perfgate.serving.engine.environments import build_arm
 @click.command()
 @click.argument("source", type=FILE)
 @click.argument("target", type=FILE)
-@click.option(
-    "--engine", type=GIVEN, metavar="PYTHON", help="Python with the engine (default: the settings' engine, else this one)."
-)
+@click.option("--engine", metavar="PYTHON", help="Python with the engine (default: the settings' engine, else this one).")
 @click.option(
     "--trees", type=FILE, nargs=2, metavar="OWN OTHER", help="Install packages that OWN pins in another version than OTHER."
 )

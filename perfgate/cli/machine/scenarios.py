@@ -9,10 +9,11 @@ import click
 
 from perfgate.cli.completion import complete_scenario
 from perfgate.cli.options import add_scenario_argument, read_scenario
-from perfgate.cli.output import add_format_option, print_json, say, write_file
+from perfgate.cli.output import add_format_option, print_json, say
 from perfgate.errors import InputError
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.schema import parse_scenario
+from perfgate.storage.places import write_file
 from perfgate.storage.stream import STREAM
 
 _NAME = re.compile(r"^name\s*=.*$", re.MULTILINE)

@@ -19,7 +19,7 @@ from perfgate.cli.options import (
     add_scenario_argument,
     build_arms,
 )
-from perfgate.cli.output import FILE, GIVEN, add_format_option
+from perfgate.cli.output import FILE, add_format_option
 from perfgate.cli.sections import SectionCommand, add_share_option, add_uncalibrated_option, arm_option, judging_option
 from perfgate.errors import InputError
 
@@ -40,7 +40,7 @@ _CHANGES = {
 @arm_option(
     "--arg", "args", multiple=True, help="Extra server argument of the candidate, for example --arg=--flag; repeatable."
 )
-@arm_option("--python", type=GIVEN, help="Python of the candidate, for example one with the pull request's SGLang.")
+@arm_option("--python", help="Python of the candidate, for example one with the pull request's SGLang.")
 @arm_option(
     "--checkout",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -48,7 +48,7 @@ _CHANGES = {
     help="Working tree of the candidate, such as a clone of SGLang with a change in it.",
 )
 @arm_option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
-@arm_option("--base-python", type=GIVEN, help="Python of the base (default: the one running perfgate).")
+@arm_option("--base-python", help="Python of the base (default: the one running perfgate).")
 @judging_option("--model", type=FILE, help="Folder of the scenario's model on this machine.")
 @judging_option("--baselines", multiple=True, type=FILE, help="Folder of baselines; repeatable.")
 @add_caches_option

@@ -23,7 +23,7 @@ from perfgate.bisection.view import Found, describe, tell
 from perfgate.cli.completion import complete_scenario
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.options import PAIRS
-from perfgate.cli.output import FILE, GIVEN, say
+from perfgate.cli.output import FILE, add_format_option, say
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, option_of
 from perfgate.errors import InputError
 from perfgate.machine.folder_lock import lock_folder
@@ -58,12 +58,11 @@ SEARCHED = (
     _search_option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
     folder_option("--out", type=FILE, required=True, metavar="DIR", help="Folder of the search."),
     folder_option("--resume", is_flag=True, help="Continue the search in --out that was interrupted or used up its budget."),
-    click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    add_format_option,
 )
 _ENGINE = (
     _served_option(
         "--python",
-        type=GIVEN,
         default=sys.executable,
         help="Python with the engine's dependencies; each commit is installed over it.",
     ),

@@ -14,7 +14,7 @@ from perfgate.bisection.locks import Lock, find_lock, list_bumps, read_lock, rea
 from perfgate.bisection.packages import PackageStore, read_bumps, require_base
 from perfgate.cli.completion import complete_scenario
 from perfgate.cli.measuring.bisect import COMMANDED, SEARCHED, SERVED, check_search, plan_search, run_search
-from perfgate.cli.output import FILE, GIVEN, say
+from perfgate.cli.output import FILE, say
 from perfgate.cli.sections import SectionCommand, add_options, option_of
 from perfgate.core import Outcome
 from perfgate.gate.case import load_case
@@ -22,7 +22,7 @@ from perfgate.scenario.selection import read_table
 
 _search_option = option_of("The search")
 _SUBJECT = (
-    _search_option("--engine", type=GIVEN, default=sys.executable, metavar="PYTHON", help="Python with the packages of BASE."),
+    _search_option("--engine", default=sys.executable, metavar="PYTHON", help="Python with the packages of BASE."),
     _search_option(
         "--scenario", metavar="NAME|FILE", shell_complete=complete_scenario, help="Serve the engine with each set of packages."
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.completion import complete_matrix
-from perfgate.cli.output import FILE, add_format_option, print_result, print_table, write_file
+from perfgate.cli.output import FILE, add_format_option, print_result, print_table
 from perfgate.core import Arm
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
@@ -18,6 +18,7 @@ from perfgate.scenario.catalog import find_matrix, read_matrix_text
 from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.matrix_run import MatrixRequest, measure_matrix
 from perfgate.serving.progress import show_progress
+from perfgate.storage.places import write_file
 from perfgate.verdict.cells import judge_cells
 
 

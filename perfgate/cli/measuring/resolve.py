@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from perfgate.cli.output import GIVEN, add_format_option, print_result
+from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.ask import ask_arms
@@ -26,7 +26,6 @@ T = TypeVar("T")
 @click.option("--candidate", required=True, metavar="ARM", help="The same for the change.")
 @click.option(
     "--python",
-    type=GIVEN,
     default=sys.executable,
     help="Python with torch and transformers, for arms that are a release or a tree.",
 )

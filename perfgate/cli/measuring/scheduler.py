@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from perfgate.cli.measuring.resolve import split_reason
-from perfgate.cli.output import FILE, GIVEN, add_format_option, print_result
+from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.values import EXIT_CODES
@@ -22,9 +22,7 @@ from perfgate.scheduler.report import list_counts, write_document, write_lines
 @click.command(name="scheduler")
 @click.option("--base", required=True, metavar="ARM", help="A release of SGLang (0.5.22), a working tree, or a Python.")
 @click.option("--candidate", required=True, metavar="ARM", help="The same for the change.")
-@click.option(
-    "--python", type=GIVEN, default=sys.executable, help="Python with the CPU engine, for arms that are a release or a tree."
-)
+@click.option("--python", default=sys.executable, help="Python with the CPU engine, for arms that are a release or a tree.")
 @click.option("--accept", "accepted", multiple=True, metavar="KEY: REASON", help="Accept a loss of KEY; repeatable.")
 @click.option("--into", type=FILE, metavar="RESULT_DIR", help="Store the instructions of a step with this session's profiles.")
 @add_format_option

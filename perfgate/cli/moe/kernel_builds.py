@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import GIVEN, add_format_option, print_json, say
+from perfgate.cli.output import add_format_option, print_json, say
 from perfgate.errors import InputError
 
 
@@ -31,7 +31,7 @@ def require_torch() -> None:
     metavar="DIR",
     help="Build the kernels of this SGLang working tree instead of ours.",
 )
-@click.option("--python", type=GIVEN, metavar="PROGRAM", help="The Python that runs the checkout. Default: its .venv's.")
+@click.option("--python", metavar="PROGRAM", help="The Python that runs the checkout. Default: its .venv's.")
 @click.option("--base", metavar="REF", help="Build the checkout's sgl-kernel wheel too, if it differs from this commit.")
 @click.option(
     "--wheels",

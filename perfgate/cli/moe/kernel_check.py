@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
-from perfgate.cli.output import add_format_option, print_json, say, write_file
+from perfgate.cli.output import add_format_option, print_json, say
 from perfgate.errors import InputError
 from perfgate.readers.layer_timings import LayerCurve, LayerPoint
 from perfgate.report.html.kernel_page import KernelCase, KernelReport, build_kernel_page
 from perfgate.report.html.page import render_page
+from perfgate.storage.places import write_file
 
 PROCESSES = click.IntRange(min=1, max=64)
 PEERS = {"cuda": ("triton", "sglang", "vllm"), "cpu": ("torch-float32", "vllm")}
@@ -76,7 +77,7 @@ def check_implementation(
     report = KernelReport(implementation=implementation.name, device=device, cases=tuple(found), diagnosis=diagnosis)
     if page is not None:
         report = add_times(report, timed["peers"], timed["shape"], counts)
-        write_file(render_page(build_kernel_page(report)), page, "--page ")
+        write_file(render_page(build_kernel_page(report)), page, "--page")
     tell(report, style)
     return 1 if report.wrong or not report.sound else 0
 

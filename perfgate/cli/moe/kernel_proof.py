@@ -9,7 +9,7 @@ import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.moe.kernel_check import PROCESSES
-from perfgate.cli.output import GIVEN, add_format_option, print_result, say
+from perfgate.cli.output import add_format_option, print_result, say
 from perfgate.cli.sections import SectionCommand, arm_option, folder_option, option_of
 from perfgate.report.layers import summarise_layers
 from perfgate.results.records import save_proof
@@ -27,8 +27,8 @@ _build_option = option_of("Builds")
 @click.command(name="prove", cls=SectionCommand)
 @arm_option("--checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the candidate.")
 @arm_option("--base-checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the base.")
-@arm_option("--python", type=GIVEN, metavar="PROGRAM", help="The Python that runs the candidate. Default: its tree's .venv's.")
-@arm_option("--base-python", type=GIVEN, metavar="PROGRAM", help="The same for the base.")
+@arm_option("--python", metavar="PROGRAM", help="The Python that runs the candidate. Default: its tree's .venv's.")
+@arm_option("--base-python", metavar="PROGRAM", help="The same for the base.")
 @folder_option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),

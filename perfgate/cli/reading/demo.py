@@ -23,7 +23,7 @@ from perfgate.report.render import render_text
 from perfgate.report.table import choose_layout
 from perfgate.results.folders import DEMOS
 from perfgate.results.records import SESSION_FILE
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import write_file
 from perfgate.storage.rounding import VERDICT_FILE, format_verdict
 
 SPEED = 60.0
@@ -86,7 +86,7 @@ def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> i
     report = build_report(folder, case)
     write_output(render_text(report, choose_layout()).encode(), None, is_text=True)
     # As a gate leaves it, so that `perfgate list` knows the outcome.
-    write_atomically(folder / VERDICT_FILE, format_verdict(report.verdict))
+    write_file(format_verdict(report.verdict), folder / VERDICT_FILE)
     write_page(folder, folder / PAGE, ())
     say(f"\npage: {folder / PAGE}\n\nnext:")
     for line in list_next(outcome, folder):

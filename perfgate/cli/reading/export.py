@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import orjson
 
-from perfgate.cli.output import FILE, say, write_file
+from perfgate.cli.output import FILE, say
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
@@ -20,6 +20,7 @@ from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.results.rows import Row, dump_csv, rows_of_runs, rows_of_sessions
 from perfgate.storage.journal import read_utc
+from perfgate.storage.places import write_file
 
 
 @click.command(name="export")

@@ -17,7 +17,10 @@ from perfgate.results.folders import RESULTS, ResultFolder, explain_none, list_r
 @add_format_option
 def command(parent: Path, last: int, style: str) -> int:
     """List the result folders in FOLDER (default: perfgate-results) with their outcomes, the newest first."""
-    found = list_results(parent)[:last]
+    found, unread = list_results(parent)
+    if unread:
+        say(f"perfgate: {', '.join(map(str, unread))}: cannot be read and left out; `perfgate check` says why", err=True)
+    found = found[:last]
     if style == "json":
         print_json(
             [

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from perfgate.cli.completion import complete_scenario
-from perfgate.cli.output import FILE, say
+from perfgate.cli.output import FILE, add_format_option, say
 from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.cli.sections import SectionCommand, folder_option, option_of
 from perfgate.errors import BaselineError, InputError
@@ -79,7 +79,7 @@ _cost_option = option_of("Cost of a start")
 @_cost_option(
     "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded per start."
 )
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@add_format_option
 @folder_option("--picture", type=FILE, help="Also draw the curves into this .svg file.")
 def command(
     baseline_file: Path | None,
@@ -91,7 +91,7 @@ def command(
     start_s: float,
     window_s: float,
     warmups: int,
-    output: str,
+    style: str,
     picture: Path | None,
 ) -> None:
     """Show the smallest loss that each look finds with 90 % power, and the cheapest design that finds a loss of --effect.
@@ -110,12 +110,12 @@ def command(
     if view == "design":
         if picture:
             raise InputError("--picture: draws what each look finds, which --design does not print; leave one out")
-        _show_design(study, effect, sessions, output)
+        _show_design(study, effect, sessions, style)
         return
     cheapest = find_all_cheapest(study, effect)
     if picture:
         save_power_plot(study, curves, picture)
-    if output == "json":
+    if style == "json":
         click.echo(json.dumps(describe(study, curves, cheapest, effect), indent=2, sort_keys=True))
     else:
         say(format_text(study, curves, cheapest, effect, choose_layout()))
@@ -140,9 +140,9 @@ def _read_stored(folders: tuple[Path, ...], scenario_name: str | None) -> tuple[
     return Study(baseline=baseline, scenario=scenario, cost=read_cost(sessions)), sessions
 
 
-def _show_design(study: Study, effect: float, sessions: list[Session], output: str) -> None:
+def _show_design(study: Study, effect: float, sessions: list[Session], style: str) -> None:
     choices = choose_all(study, effect)
-    if output == "json":
+    if style == "json":
         content = {
             "scenario": study.scenario.name,
             "effect": effect,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import FILE, print_json, print_table, say
+from perfgate.cli.output import FILE, add_format_option, print_json, print_table, say
 from perfgate.core import Run
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
@@ -31,7 +31,7 @@ NO_RESULT = "no result"
 
 @click.command(name="show")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@add_format_option
 def command(*, files: tuple[Path, ...], style: str) -> int:
     """Print the runs of each FILE side by side: bench_serving JSONL, printed results, or a log of a server x client matrix.
 

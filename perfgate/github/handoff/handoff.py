@@ -27,7 +27,7 @@ from perfgate.results.profiling.host_counts import HostCount
 from perfgate.results.records import Seconds
 from perfgate.stats.expert_use import Unknown
 from perfgate.storage.journal import Time
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import adapt, advise_newer
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
@@ -282,7 +282,7 @@ def parse_handoff(content: bytes, source: str) -> Handoff:
     try:
         handoff = adapt(Handoff).validate_json(content)
     except ValidationError as error:
-        raise HandoffError(f"{source}: {describe(error)}") from None
+        raise HandoffError(f"{source}: {describe(error)}; measure again{advise_newer(error)}") from None
     for number, window in enumerate(handoff.windows):
         _check_record(window.record, f"{source}: windows.{number}.record")
     for arm, found in handoff.arms.items():
@@ -294,7 +294,7 @@ def _check_record(record: Mapping[str, Any], where: str) -> None:
     try:
         _record_adapter().validate_python(dict(record))
     except ValidationError as error:
-        raise HandoffError(f"{where}.{describe(error)}") from None
+        raise HandoffError(f"{where}.{describe(error)}; measure again{advise_newer(error)}") from None
 
 
 def _check_hardware(facts: Mapping[str, str], where: str) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from perfgate.runner.settings import Repository
 from perfgate.scenario.schema import Name
 
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 Label = Name
 """A machine or a scenario: one rule on either side of the border, or a scenario could be measured and never handed over."""
 FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]

@@ -11,7 +11,7 @@ from perfgate.report.chart.curves import ACROSS, list_effects, list_servers, plo
 from perfgate.report.chart.letters import fold_text, measure_text
 from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.report.chart.templates import make_environment, read_style
-from perfgate.storage.journal import write_atomically
+from perfgate.storage.places import write_file
 from perfgate.verdict.cells import CellResult
 from perfgate.verdict.power import Curve, Study
 
@@ -48,11 +48,7 @@ def save_power_plot(study: Study, curves: Sequence[Curve], path: Path) -> None:
 def save_picture(path: Path, title: str, drawing: Drawing, keys: Iterable[LegendEntry] = ()) -> None:
     """Write `drawing` under its title and legend. Raise InputError for another suffix and for an unwritable place."""
     require_format(path)
-    content = render_picture(title, drawing, keys)
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"--picture {path}: cannot be written ({error.strerror}); choose another place") from None
+    write_file(render_picture(title, drawing, keys), path, "--picture")
 
 
 def require_format(path: Path) -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from perfgate.errors import InputError, RunnerError
 from perfgate.machine.tools import Tool
-from perfgate.storage.state import open_state
+from perfgate.storage.places import open_folder
+from perfgate.storage.state import VARIABLE
 
 _PYTHON = Tool(timeout_s=1800.0, failed=RunnerError, hint="set engine in the runner's settings")
 _LAID = "engine.pth"
@@ -91,7 +92,7 @@ def ready_python(tree: Path, engine: Path, state: Path) -> Path:
     Raise InputError for a tree that holds no package, RunnerError with the last line of what failed.
     """
     package = find_package(tree)
-    place = open_state(state, "arms")
+    place = open_folder(state / "arms", VARIABLE)
     target = place / f"{_read_commit(tree)}-{_digest(package, engine)}"
     with _lock(place):
         if not (target / READY).exists():

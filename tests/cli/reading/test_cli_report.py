@@ -75,7 +75,7 @@ def test_report__a_page_alone_takes_nothing_of_a_comment(slower, tmp_path, capsy
         (["{tmp}/nowhere"], "nowhere"),
         (
             ["{slower}", "--output", "{tmp}/no/such/folder"],
-            "cannot be written (No such file or directory); choose another file",
+            "cannot be written (No such file or directory); choose another place",
         ),
         (["{slower}", "--baselines", "{tmp}/none"], "no such folder"),
         (["{slower}", "--format", "html"], "'html' is not one of"),

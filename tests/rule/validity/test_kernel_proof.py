@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from perfgate.core import Arm
-from perfgate.errors import EvidenceError
+from perfgate.errors import EvidenceError, InputError
 from perfgate.results.records import load_proof, save_proof
 from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
 from perfgate_moe.proof.values import Build, Exam, KernelError, KernelFinding, KernelProof
@@ -202,5 +202,5 @@ def test_load_proof__no_proof(tmp_path, content, words):
 def test_save_proof__where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").touch()
 
-    with pytest.raises(EvidenceError, match="cannot be written"):
+    with pytest.raises(InputError, match=r"--output .*file: cannot be written"):
         save_proof(make_proof(), tmp_path / "file" / "proof.json")

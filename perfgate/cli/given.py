@@ -1,0 +1,50 @@
+"""What is given has a value: an empty path would be the working directory, an empty text an option that was left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from perfgate.errors import InputError
+
+MAY_BE_EMPTY = frozenset({"--arg", "--both-arg", "--candidate-arg", "--head-sha", "--base-sha"})
+"""Besides options whose default is empty: an argument of an engine, and the commits of an event that measures nothing."""
+
+
+class _Given(click.ParamType[Any]):
+    """A text or a path, as `kind` reads it, that is not empty."""
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        """Stand in for `kind`."""
+        self.kind, self.name = kind, kind.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raise InputError naming the option for an empty value: a variable of a script that was never set arrives as one.
+
+        Nor does it hold bytes that are no UTF-8, which no report could name.
+        """
+        name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name if param else self.name
+        if not str(value).strip():
+            raise InputError(f"{name}: is empty; give it a value, or leave it out")
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{name}: {value} is no UTF-8; rename it, or set LC_ALL=C.UTF-8") from None
+        return self.kind.convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Complete what `kind` does."""
+        return self.kind.shell_complete(ctx, param, incomplete)
+
+
+def refuse_empty(command: click.Command) -> click.Command:
+    """Make each text and each path of a command, and of a group's commands, refuse the empty one."""
+    for param in command.params:
+        is_allowed = param.default == "" or not MAY_BE_EMPTY.isdisjoint(param.opts)
+        if isinstance(param.type, click.Path | click.types.StringParamType) and not is_allowed:
+            param.type = _Given(param.type)
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            refuse_empty(inner)
+    return command

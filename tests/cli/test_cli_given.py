@@ -1,0 +1,56 @@
+"""No command takes an empty text or path for one that was left out, and no new option can forget that."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from perfgate.cli import main, program
+from perfgate.cli.given import MAY_BE_EMPTY
+from tests.cli.test_cli_output import list_leaves
+
+READ = [
+    (name, option)
+    for name, command in list_leaves(program)
+    for option in command.params
+    if isinstance(option, click.Option)
+    and not option.is_flag
+    and not isinstance(option.type, click.Choice | click.types.IntParamType | click.types.FloatParamType)
+]
+ALLOWED = [(name, option) for name, option in READ if option.default == "" or option.opts[0] in MAY_BE_EMPTY]
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [pytest.param(*one, id=f"{one[0]} {one[1].opts[-1]}") for one in READ if one not in ALLOWED],
+)
+def test_refuse_empty__every_option_that_does_not_allow_it(name, option, capsys):
+    values = [""] * option.nargs
+
+    assert main([*name.split(), option.opts[-1], *values]) == 2
+    assert capsys.readouterr().err == f"perfgate: {option.opts[0]}: is empty; give it a value, or leave it out\n"
+
+
+def test_refuse_empty__knows_no_option_that_is_gone():
+    assert {option.opts[0] for _, option in ALLOWED} >= MAY_BE_EMPTY
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["history", "override", "", "--reason", "x", "--by", "ada"], "SESSION"),
+        (["history", "override", "1", "--reason", " ", "--by", "ada"], "--reason"),
+        (["explain", ""], "[RESULT_DIR]"),
+        (["gate", ""], "SCENARIO"),
+        (["demo", "--out", ""], "--out"),
+        (["compare", "--base="], "--base"),
+    ],
+)
+def test_refuse_empty__arguments_and_blanks_too(words, name, capsys):
+    assert main(words) == 2
+    assert f"{name}: is empty; give it a value" in capsys.readouterr().err
+
+
+def test_refuse_empty__leaves_an_empty_argument_of_the_engine(capsys):
+    assert main(["run", "no-such-scenario", "--both-arg", ""]) == 2
+    assert "no-such-scenario" in capsys.readouterr().err
