@@ -20,6 +20,7 @@ from perfgate_moe.exam.conformance import check, poisoned_allocations, prepare
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer import fused
 from perfgate_moe.layer.align import align
+from perfgate_moe.layer.bricks import HIGHEST_FOLDED, lay_out
 from perfgate_moe.layer.fp8_rounding import round_to_codes
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.layer.tiles import SMALL, TilePlan, Tiles, Variant
@@ -79,6 +80,25 @@ def plan_problems(text):
         if not torch.equal(answer.view(torch.int16), answers[0].view(torch.int16))
     ]
     return [*violations, *(f"{options} differs" for options in differ)]
+
+
+def brick_problems(text):
+    """Tiles of bricks, and scales too large for the codes' power, whose answer is not bit for bit that of packed weights."""
+    packed = prepare(LayerCase.parse(text)).problem
+    wanted, laid = plan_with(packed).view(torch.int16), lay_out(packed)
+    found = [
+        f"{options} differs"
+        for options in ({}, {"k": 64}, {"n": 128}, {"is_direct": True})
+        if not torch.equal(plan_with(laid, **options).view(torch.int16), wanted)
+    ]
+    scales = replace(packed.scales, gate_up=packed.scales.gate_up.clone(), down=packed.scales.down.clone())
+    scales.gate_up[0, 0, 0] = scales.down[0, 0, 0] = HIGHEST_FOLDED + 1
+    large = replace(packed, scales=scales)
+    if not torch.equal(plan_with(lay_out(large)).view(torch.int16), plan_with(large).view(torch.int16)):
+        found.append("large scales differ")
+    if lay_out(large).gate_up_bricks.is_folded or not laid.gate_up_bricks.is_folded:
+        found.append("the power is in the wrong scales")
+    return found
 
 
 def widening_problems(text):
@@ -148,6 +168,8 @@ def main():
             problems = code_problems(int(rest))
         elif name == "alike":
             problems = plan_problems(rest)
+        elif name == "bricks":
+            problems = brick_problems(rest)
         elif name == "widen":
             problems = widening_problems(rest)
         elif name in PLANS:
