@@ -27,6 +27,7 @@ from benchmarks.error_rates.replays import (
 from perfgate.core import Arm, Outcome
 from perfgate.evidence import Session
 from perfgate.gate.calibrate import STEP
+from perfgate.metrics import METRICS
 from perfgate.stats.components import measure_variance
 from perfgate.stats.looks import decide
 from perfgate.stats.moderated import find_quantile
@@ -237,11 +238,15 @@ def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, 
 
 
 def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
-    """The other rules on the same windows, over the metrics that gate, at a length at which blocks are left as history."""
+    """The other rules on the same windows, over the metrics that gate, at a length at which blocks are left as history.
+
+    A growth over a start is no number of a window, and none of those rules asks about it.
+    """
     looks = [look for look in case.scenario.blocks.looks if look <= min(max(Counter(case.rigs).values()), RIVAL_BLOCKS)]
     if not looks:
         return None
     session = Composer(case=case).compose(((0, False),))
     gated = fix_policy(session, case.scenario, shelf.take() if shelf else None).gated
+    gated = tuple(name for name in gated if not METRICS[name].growth_of)
     picks = sample(list_picks(case, looks[-1]), limit, SEED)
     return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from benchmarks.error_rates import render, storing
-from benchmarks.error_rates.case_study import describe_order, describe_tail, find_seen
+from benchmarks.error_rates.case_study import describe_order, describe_tail, find_seen, study_rivals
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all, list_foreign
 from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
@@ -40,12 +40,13 @@ from benchmarks.verdict.record import as_rate
 from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.errors import InputError
 from perfgate.gate.baselines import find_path, load_baseline
+from perfgate.scenario.schema import parse_scenario
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.structure import AdmissionLimits
-from tests.fakes.sessions import make_scenario, make_session, write_folder
+from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = make_scenario()
@@ -500,6 +501,19 @@ def test_judge_all__a_loss_of_five_percent(cases):
     assert rows["fixed 10 %", "all windows"]["alarms"]["count"] == 0
     assert rows["benchstat", "one run an arm"]["alarms"] is None
     assert rows["SGLang nightly 10 %", "all windows"]["history"] == 10
+
+
+def test_study_rivals__a_growth_is_no_number_of_a_window(tmp_path):
+    text = SCENARIO_TEXT + "[gates.throughput_growth]\n[blocks]\nwindows = 6\nlooks = [2, 4]\n"
+    write_folder(tmp_path / "quiet", make_session(parse_scenario(text, "list"), blocks=2), text)
+    [row] = LIST.split("[[session]]")[1:2]
+    (tmp_path / "list.toml").write_text(f"[[session]]{row}")
+    [case] = group_cases(read_recordings(read_list(tmp_path / "list.toml"))[0])
+
+    found = study_rivals(case, case, None, 50)
+
+    assert "throughput_growth" in case.scenario.gates
+    assert found["metrics"] == ["output_tok_per_s", "p99_itl_ms", "median_itl_ms"]
 
 
 def test_write_page__says_what_is_missing_and_what_was_not_met(found):
