@@ -16,6 +16,7 @@ from perfgate_moe.layer.fp8_rounding import TOGETHER, round_rows
 from perfgate_moe.layer.gate_up import gate_up_product
 from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, SILU, SWIGLU, Activation
 from perfgate_moe.layer.reference import FLOAT8_MAX, SMALLEST_PEAK
+from perfgate_moe.layer.router import choose_experts
 from perfgate_moe.layer.tables import stored, stored_plans, table_path
 from perfgate_moe.layer.tiles import DEFAULT_PLANS, LARGE, LARGE_NARROW, QUANTISED_PLANS, SMALL, TilePlan, Tiles, Variant
 from perfgate_moe.timing.search import SPACES, first_plans
@@ -241,6 +242,10 @@ def _alignment_recipes() -> Iterator[KernelRecipe]:
         constants = sizes | {"EXPERTS": EXPERTS, "SEGMENTS": 16 if counted else 1, "BLOCK_M": 64, "COUNTED": counted}
         name = "align/place/counted" if counted else "align/place"
         yield KernelRecipe(name=name, kernel=place_slots, types=COMMON_TYPES, constants=constants)
+    for experts, top_k in ((32, 4), (128, 8)):
+        types = COMMON_TYPES | {"scores": "*bf16", "weights": "*fp32", "ids": "*i32"}
+        constants = {"TOP_K": top_k, "SLOTS": top_k, "LANES": experts, "OVERLAP": True}
+        yield KernelRecipe(name=f"choose/{experts}/{top_k}", kernel=choose_experts, types=types, constants=constants, warps=1)
 
 
 ROUNDING = {"PEAK": FLOAT8_MAX, "SMALLEST": SMALLEST_PEAK, "OVERLAP": True}

@@ -8,6 +8,7 @@ is loaded.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from perfgate_moe.errors import NotApplicableError
-from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, Problem
+from perfgate_moe.layer.problem import MICRO_BLOCK, Activation, MicroScales, Problem
 
 BRICK = 64
 """Rows, and columns, of a brick."""
@@ -33,7 +34,7 @@ HIGHEST_FOLDED = 254 - LOWERING
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bricks:
-    """One weight [E, N, K]: `codes` uint8 [E, N / 64, K / 64, 2048] and `scales` uint8 [E, N / 64, K / 64, 128], rounded up.
+    """One weight [E, N, K], `rows` and `columns`: `codes` uint8 [E, N / 64, K / 64, 2048], `scales` [E, N / 64, K / 64, 128].
 
     A brick's codes go by warp (16 rows), row of 8, thread of a quad (2 columns), and steps of 32 and of 16 columns, then four
     bytes hold a thread's 8 codes of a step; its scales by warp, row, 32 columns and half of 16 rows. With `is_folded` scales
@@ -42,6 +43,8 @@ class Bricks:
 
     codes: Tensor
     scales: Tensor
+    rows: int
+    columns: int
     is_folded: bool
 
 
@@ -86,7 +89,37 @@ def make_bricks(pairs: Tensor, scales: Tensor) -> Bricks:
     scales = scales + LOWERING if is_folded else scales
     # One expert at a time: a code takes four bytes on the way.
     codes = torch.cat([_lay_codes(expert) for expert in pairs.split(1)])
-    return Bricks(codes=codes, scales=_lay_scales(scales), is_folded=is_folded)
+    rows, columns = pairs.shape[1], 2 * pairs.shape[2]
+    return Bricks(codes=codes, scales=_lay_scales(scales), rows=rows, columns=columns, is_folded=is_folded)
+
+
+def pose(
+    hidden: Tensor,
+    gate_up: Bricks,
+    down: Bricks,
+    *,
+    gate_up_bias: Tensor | None,
+    down_bias: Tensor | None,
+    topk_weights: Tensor,
+    topk_ids: Tensor,
+    activation: Activation,
+) -> LaidOut:
+    """A layer of which there are bricks alone: what stands for packed weights and scales has their shapes, not their order."""
+    experts = gate_up.codes.shape[0]
+
+    def stand_in(bytes_: Tensor, bricks: Bricks, per_byte: int) -> Tensor:
+        shape = (experts, bricks.rows, bricks.columns // per_byte)
+        return bytes_.flatten()[: math.prod(shape)].view(shape)
+
+    return LaidOut(
+        hidden=hidden, gate_up=stand_in(gate_up.codes, gate_up, 2), gate_up_bias=gate_up_bias,
+        down=stand_in(down.codes, down, 2), down_bias=down_bias,
+        topk_weights=topk_weights, topk_ids=topk_ids, activation=activation, routed_scaling=1.0, weight_on_input=False,
+        out=torch.empty_like(hidden), gate_up_bricks=gate_up, down_bricks=down,
+        scales=MicroScales(
+            gate_up=stand_in(gate_up.scales, gate_up, MICRO_BLOCK), down=stand_in(down.scales, down, MICRO_BLOCK)
+        ),
+    )  # fmt: skip
 
 
 def _lay_codes(pairs: Tensor) -> Tensor:

@@ -58,6 +58,7 @@ def fenced_sum(target, values, BLOCK: tl.constexpr):
         ("mxfp4/gate_up/swiglu/bfloat16/64x128", 90, "HGMMA"),
         ("mxfp4/down/swiglu/bfloat16/16x64", 90, "HGMMA"),
         ("mxfp4/down/swiglu/bfloat16/16x32x64", 100, "HMMA"),
+        ("choose/32/4", 90, "SHFL"),
         ("bricks/gate_up/swiglu/bfloat16/16x64x128", 90, "HGMMA"),
         ("bricks/down/swiglu/bfloat16/128x128x64", 90, "HGMMA"),
     ],

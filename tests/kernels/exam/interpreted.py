@@ -8,21 +8,27 @@ import json
 import sys
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import torch
 from triton.language.core import is_builtin
 from triton.runtime import interpreter
 
+from perfgate_moe.engines.counters import Counters
+from perfgate_moe.engines.micro_swap import MicroSwap
 from perfgate_moe.engines.sglang_peer import widen
+from perfgate_moe.engines.swap import ServerState
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.conformance import check, poisoned_allocations, prepare
+from perfgate_moe.exam.data import build
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer import fused
 from perfgate_moe.layer.align import align
 from perfgate_moe.layer.bricks import HIGHEST_FOLDED, lay_out
 from perfgate_moe.layer.fp8_rounding import round_to_codes
 from perfgate_moe.layer.reference import oracle
+from perfgate_moe.layer.router import choose
 from perfgate_moe.layer.tiles import SMALL, TilePlan, Tiles, Variant
 
 TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
@@ -101,6 +107,38 @@ def brick_problems(text):
     return found
 
 
+def runner_problems(text):
+    """What our hooks in SGLang's runner of 4-bit weights do wrong: a layer's answer by the scores that choose its experts."""
+    problem = build(LayerCase.parse(text))
+    scores = torch.randn(problem.tokens, problem.experts, generator=torch.Generator().manual_seed(3)).half()
+    chosen, ids = scores.float().topk(problem.top_k)
+    problem = replace(problem, topk_ids=ids.int(), topk_weights=chosen.softmax(-1))
+    swap = MicroSwap(
+        mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: ServerState(is_interpreted=True),
+        tables=("rows", "places"),
+    )  # fmt: skip
+    weights = ((problem.gate_up, problem.scales.gate_up), (problem.down, problem.scales.down))
+    first, second = (swap.lay_out(lambda *_: (SimpleNamespace(), None), *weight, 8)[0] for weight in weights)
+    rows, places = swap.put_off(None, scores, problem.top_k)
+    with poisoned_allocations():
+        answer = swap.run(None, {
+            "hidden_states": problem.hidden, "w1": first, "w2": second, "b1": problem.gate_up_bias, "b2": problem.down_bias,
+            "rows": rows, "places": places, "gemm1_alpha": 1.702, "gemm1_clamp_limit": 7.0,
+        })  # fmt: skip
+    counted = dict(swap.counters.computed) == {"slots in bricks/eager": 1}
+    return [*TOLERANCES["float16"].violations(measure(answer, oracle(problem))), *([] if counted else ["not counted"])]
+
+
+def choice_problems(experts, top_k, tokens):
+    """Where the router's choice is not that of the highest scores, the lower expert first, and of their softmax."""
+    scores = torch.randint(-8, 8, (tokens, experts), generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
+    weights, ids = torch.full((tokens, top_k), float("nan")), torch.full((tokens, top_k), -9, dtype=torch.int32)
+    choose(scores, weights, ids, {"OVERLAP": False})
+    order = scores.float().sort(dim=1, descending=True, stable=True)
+    found = [] if ids.tolist() == order.indices[:, :top_k].tolist() else ["other experts"]
+    return found + ([] if torch.allclose(weights, order.values[:, :top_k].softmax(1)) else ["other weights"])
+
+
 def widening_problems(text):
     """Where a widened layer's oracle is not the packed one's: the values must be exactly the same."""
     exam = prepare(LayerCase.parse(text))
@@ -168,6 +206,10 @@ def main():
             problems = code_problems(int(rest))
         elif name == "alike":
             problems = plan_problems(rest)
+        elif name == "choose":
+            problems = choice_problems(*map(int, rest.split()))
+        elif name == "runner":
+            problems = runner_problems(rest)
         elif name == "bricks":
             problems = brick_problems(rest)
         elif name == "widen":
