@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -372,6 +373,13 @@ def test_room__beside_the_packages_has_few_modules(folder):
     rooms = Counter(path.parent for path in (PACKAGE.parent / folder).rglob("*.py") if path.name != "__init__.py")
 
     assert {str(room): count for room, count in rooms.items() if count > MAX_MODULES} == {}
+
+
+def test_rooms_of_tests__are_where_pytest_looks(pytestconfig):
+    passed_by = pytestconfig.getini("norecursedirs")
+    rooms = {path.parent.relative_to(PACKAGE.parent) for path in (PACKAGE.parent / "tests").rglob("test_*.py")}
+
+    assert [str(room) for room in rooms if any(fnmatch(name, one) for name in room.parts for one in passed_by)] == []
 
 
 def test_class_names__mean_one_thing():
