@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING, Any
 from perfgate_moe.engines.counters import Counters
 from perfgate_moe.engines.sglang_layer import (
     ALLOCATOR,
-    EXPERTS,
+    CORE,
     FIRST,
     LAST,
     LOADER,
     MODULE,
+    OUTPUT,
     ROUTER,
     RUNNER,
+    SWIZZLE,
+    TABLES,
     TAKEN,
     find_since,
     list_strange,
@@ -65,7 +68,7 @@ def register() -> None:
     for target, hook in hooks.items():
         HookRegistry.register(target, hook, HookType.AROUND)
     told = ", ".join(f"{name} (as since {since})" for name, since in versions.items())
-    others = ", ".join(target.rpartition(".")[2] for target in hooks if not target.startswith(MODULE))
+    others = ", ".join(".".join(target.split(".")[-2:]) for target in hooks if not target.startswith(MODULE))
     print(f"perfgate moe: {mode}: hooking {told}{others and f', {others}'} of SGLang {_installed_version()}", flush=True)
 
 
@@ -75,13 +78,20 @@ def _hook_micro(swap: Swap) -> dict[str, Callable[..., Any]]:
         return {}
     from perfgate_moe.engines.micro_swap import MicroSwap  # noqa: PLC0415 - loads torch and Triton
 
-    router, loader, runner = map(_import, (ROUTER, LOADER, RUNNER))
-    for module, name in ((router, "routing"), (loader, "_swizzle_mxfp4"), *((runner, name) for name in EXPERTS)):
+    try:
+        router, loader, runner = map(_import, (ROUTER, LOADER, RUNNER))
+    except MoeInputError as error:
+        # SGLang cannot use a runner that it cannot load, and its other layers do not need it.
+        print(f"perfgate moe: no runner of 4-bit weights: {error}", flush=True)
+        return {}
+    needed = ((router, "routing"), (router, TABLES), (loader, SWIZZLE), (runner, CORE), (runner, OUTPUT))
+    for module, name in needed:
         _require(module, name)
-    tables = tuple(router.TritonKernelTopKOutput._fields)
-    micro = MicroSwap(mode=swap.counters.mode, counters=swap.counters, server=swap.server, tables=tables)
-    hooks = {f"{RUNNER}.{name}": micro.around(getattr(runner, name)) for name in EXPERTS}
-    return hooks | {f"{ROUTER}.routing": micro.put_off, f"{LOADER}._swizzle_mxfp4": micro.lay_out}
+    micro = MicroSwap(
+        mode=swap.counters.mode, counters=swap.counters, server=swap.server, tables=getattr(router, TABLES)._fields,
+        output=getattr(runner, OUTPUT),
+    )  # fmt: skip
+    return {f"{RUNNER}.{CORE}.run": micro.run, f"{ROUTER}.routing": micro.put_off, f"{LOADER}.{SWIZZLE}": micro.lay_out}
 
 
 def parse_mode(text: str) -> str | None:

@@ -6,7 +6,7 @@ A process of its own, because TRITON_INTERPRET must be set before the kernels ar
 import inspect
 import json
 import sys
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -43,6 +43,10 @@ def through_tensor_copies(problem):
 def with_short_blocks(problem):
     """The slots variant that computes half-filled blocks at half the height."""
     return fused.fused_moe(problem, replace(SMALL, gate_up=SHORT_TILES, down=SHORT_TILES))
+
+
+RunnerInputs = make_dataclass("RunnerInputs", ["hidden_states", "rows", "n_expts_act"])
+RunnerWeights = make_dataclass("RunnerWeights", ["w13_weight", "w2_weight", "w13_bias", "w2_bias"])
 
 
 def plan_with(problem, *, m=16, n=64, k=128, first_n=0, is_direct=False, rounds=(False, False)):
@@ -115,16 +119,16 @@ def runner_problems(text):
     problem = replace(problem, topk_ids=ids.int(), topk_weights=chosen.softmax(-1))
     swap = MicroSwap(
         mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: ServerState(is_interpreted=True),
-        tables=("rows", "places"),
+        tables=("rows", "n_expts_act"), output=SimpleNamespace,
     )  # fmt: skip
     weights = ((problem.gate_up, problem.scales.gate_up), (problem.down, problem.scales.down))
     first, second = (swap.lay_out(lambda *_: (SimpleNamespace(), None), *weight, 8)[0] for weight in weights)
-    rows, places = swap.put_off(None, scores, problem.top_k)
+    inputs = RunnerInputs(problem.hidden, *swap.put_off(None, scores, problem.top_k))
+    core = SimpleNamespace(config=SimpleNamespace(gemm1_alpha=1.702, gemm1_clamp_limit=7.0))
     with poisoned_allocations():
-        answer = swap.run(None, {
-            "hidden_states": problem.hidden, "w1": first, "w2": second, "b1": problem.gate_up_bias, "b2": problem.down_bias,
-            "rows": rows, "places": places, "gemm1_alpha": 1.702, "gemm1_clamp_limit": 7.0,
-        })  # fmt: skip
+        answer = swap.run(
+            None, core, inputs, RunnerWeights(first, second, problem.gate_up_bias, problem.down_bias)
+        ).hidden_states
     counted = dict(swap.counters.computed) == {"slots in bricks/eager": 1}
     return [*TOLERANCES["float16"].violations(measure(answer, oracle(problem))), *([] if counted else ["not counted"])]
 
