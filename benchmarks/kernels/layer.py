@@ -2,7 +2,8 @@
 
 python benchmarks/kernels/layer.py --shape gpt-oss-20b --tokens 1 4 16 64 256 1024 4096 --out OUT.json
 
-Layers with quantised weights have one variant of ours, and SGLang's plain layer is the peer. It reads 8-bit weights as they
+Layers with quantised weights have one variant of ours, whose 4-bit weights lie as the checkpoint has them (`ours-slots`) or as
+Hopper's matrix units take them (`ours-bricks`), and SGLang's plain layer is the peer. It reads 8-bit weights as they
 are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so. For 4-bit
 weights SGLang's default is another runner, `sglang-mxfp4`, which reads them as they are and chooses tiles by itself; it is
 timed with what its router makes for both products, and as `sglang-mxfp4-routed` with that made before. vLLM has one cut for
@@ -15,7 +16,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -38,6 +39,7 @@ from perfgate_moe.timing.shapes import LAYERS, SHAPES, problems, weight_sets
 from perfgate_moe.timing.survey import read_state
 from perfgate_moe.timing.timing import capture, interleave, profile_us, ratio_interval
 from perfgate_moe.timing.tuner import (
+    OURS_IN_BRICKS,
     UNLIMITED,
     UPSTREAM_MXFP4,
     VLLM,
@@ -51,8 +53,10 @@ from perfgate_moe.timing.tuner import (
 
 ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
-QUANTISED_SUBJECTS = {"fp8": ("ours-slots", "sglang", VLLM), "mxfp4": ("ours-slots", "sglang", UPSTREAM_MXFP4)}
+QUANTISED_SUBJECTS = {"fp8": ("ours-slots", "sglang", VLLM), "mxfp4": ("ours-slots", OURS_IN_BRICKS, "sglang", UPSTREAM_MXFP4)}
 OPTIONAL = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer}
+Known = Mapping[int, Mapping[str, TilePlan]]
+"""Plans that are not searched for, by tokens and subject."""
 Find = Callable[[str, Sequence[Problem]], tuple[TilePlan, Searched]]
 ROUTED_AHEAD = f"{UPSTREAM_MXFP4}-routed"
 OWNER_TOKENS = 4
@@ -69,7 +73,7 @@ def check(subject: str, plan: TilePlan | None, problem: Problem, reference: torc
 
 
 def find_unless_known(
-    known: dict[str, TilePlan], budget: Budget, subject: str, layers: Sequence[Problem]
+    known: Mapping[str, TilePlan], budget: Budget, subject: str, layers: Sequence[Problem]
 ) -> tuple[TilePlan, Searched]:
     """A subject's best plan within its budget; one that is known is not searched for."""
     return (known[subject], Searched(budget=budget)) if subject in known else find_plan(subject, layers, budget)
@@ -169,9 +173,9 @@ def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     subject, shape, tokens, entry = task
     case = as_read(subject, SHAPES[shape])
     try:
-        if case not in _WORKER:
-            _WORKER[case] = blank(case)
-        layer = _WORKER[case]
+        if (subject, case) not in _WORKER:
+            (_WORKER[subject, case],) = read_weights(subject, [blank(case)]) if subject == OURS_IN_BRICKS else [blank(case)]
+        layer = _WORKER[subject, case]
         hidden = torch.randn(tokens, case.H, device="cuda", dtype=layer.hidden.dtype)
         ids = torch.arange(tokens * case.k, device="cuda", dtype=torch.int32).view(tokens, -1) % case.E
         router = torch.ones(tokens, case.k, device="cuda")
@@ -182,17 +186,20 @@ def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     return ""
 
 
-_WORKER: dict[LayerCase, Problem] = {}
+_WORKER: dict[tuple[str, LayerCase], Problem] = {}
 
 
-def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple[str, str, int, dict[str, Any]]]:
+def warm_plans(
+    shape: str, tokens: Sequence[int], subjects: Sequence[str], known: Known
+) -> list[tuple[str, str, int, dict[str, Any]]]:
     """Every (subject, plan) of the first stage of every search, once per divisibility class of the slot count."""
     tasks = {}
     for count in tokens:
-        for subject in set(subjects) - {UPSTREAM_MXFP4}:
+        for subject in set(subjects) - {UPSTREAM_MXFP4} - set(known.get(count, ())):
             layer = as_read(subject, SHAPES[shape])
-            tiles = search.space(count * layer.k / min(layer.E, count * layer.k), layer.quant)
-            for plan in first_stage(subject, tiles, layer.quant, count):
+            form = "bricks" if subject == OURS_IN_BRICKS else layer.quant
+            tiles = search.space(count * layer.k / min(layer.E, count * layer.k), form)
+            for plan in first_stage(subject, tiles, form, count):
                 tasks[subject, shape, count * layer.k % 16 == 0, json.dumps(plan_to(plan))] = count
     return [(subject, name, count, json.loads(text)) for (subject, name, _, text), count in tasks.items()]
 
@@ -229,9 +236,8 @@ def sixteen_bit_plans(subject: str, tiles: tuple[Tiles, ...], tokens: int) -> li
     return plans
 
 
-def warm(shape: str, tokens: list[int], subjects: list[str], workers: int, limit_s: float) -> None:
+def warm(tasks: Sequence[tuple[str, str, int, dict[str, Any]]], workers: int, limit_s: float) -> None:
     """Compile in parallel, so that no compilation is timed and little device time is spent on it; not beyond `limit_s`."""
-    tasks = warm_plans(shape, tokens, subjects)
     began = time.perf_counter()
     said: set[str] = set()
     done = 0
@@ -261,7 +267,7 @@ def choose_subjects(shape: str, named: list[str] | None) -> list[str]:
     return [subject for subject in named or applicable if subject not in missing]
 
 
-def read_plans(path: Path, shape: str) -> dict[int, dict[str, TilePlan]]:
+def read_plans(path: Path, shape: str) -> Known:
     """The plans of each subject of an earlier file, by tokens."""
     cells = [one for one in read_survey(path)["cells"] if one["shape"] == shape]
     return {one["tokens"]: {subject: plan_from(plan) for subject, plan in one["plans"].items()} for one in cells}
@@ -286,15 +292,13 @@ def main() -> None:
     subjects = choose_subjects(options.shape, options.subjects)
     known = read_plans(options.plans, options.shape) if options.plans else {}
     if options.workers:
-        warm(
-            options.shape, [one for one in options.tokens if one not in known], subjects, options.workers, options.deadline / 3
-        )
+        warm(warm_plans(options.shape, options.tokens, subjects, known), options.workers, options.deadline / 3)
     limits = measure_ceilings(has_fp8=SHAPES[options.shape].quant == "fp8")
     sets = weight_sets(SHAPES[options.shape], "cuda")
     wide = read_weights("sglang", sets)  # once, and only where it differs
     weights = {subject: wide if subject.startswith("sglang") else sets for subject in subjects}
-    if UPSTREAM_MXFP4 in weights:
-        weights[UPSTREAM_MXFP4] = read_weights(UPSTREAM_MXFP4, sets)
+    for subject in {OURS_IN_BRICKS, UPSTREAM_MXFP4} & set(weights):
+        weights[subject] = read_weights(subject, sets)
     head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
     print(f"ready after {time.perf_counter() - began:.0f} s: {head['ceilings']}", flush=True)
     budget = Budget(seconds=options.seconds, plans=UNLIMITED.plans)

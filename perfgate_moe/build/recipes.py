@@ -16,6 +16,7 @@ from perfgate_moe.layer.fp8_rounding import TOGETHER, round_rows
 from perfgate_moe.layer.gate_up import gate_up_product
 from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, SILU, SWIGLU, Activation
 from perfgate_moe.layer.reference import FLOAT8_MAX, SMALLEST_PEAK
+from perfgate_moe.layer.router import choose_experts
 from perfgate_moe.layer.tables import stored, stored_plans, table_path
 from perfgate_moe.layer.tiles import DEFAULT_PLANS, LARGE, LARGE_NARROW, QUANTISED_PLANS, SMALL, TilePlan, Tiles, Variant
 from perfgate_moe.timing.search import SPACES, first_plans
@@ -49,8 +50,9 @@ COMMON_TYPES = {
 class KernelRecipe:
     """One kernel with everything that the compiler must know: types, constants, warps and stages.
 
-    `is_product` kernels must use the matrix units on tiles of `rows` rows; `is_atomic` ones must add without waiting. Before
-    `least_arch` there is no machine for it; on other architectures than `archs` nothing launches it.
+    `is_product` kernels must use the matrix units on tiles of `rows` rows; `is_atomic` ones must add without waiting; in
+    `is_woven` ones the bytes of a word must be neighbours in the registers. Before `least_arch` there is no machine for it; on
+    other architectures than `archs` nothing launches it.
     """
 
     name: str
@@ -63,6 +65,7 @@ class KernelRecipe:
     is_product: bool = False
     is_atomic: bool = False
     is_fp8: bool = False
+    is_woven: bool = False
     least_arch: int = 80
     archs: frozenset[int] = EVERYWHERE
 
@@ -239,10 +242,14 @@ def _alignment_recipes() -> Iterator[KernelRecipe]:
         constants = sizes | {"EXPERTS": EXPERTS, "SEGMENTS": 16 if counted else 1, "BLOCK_M": 64, "COUNTED": counted}
         name = "align/place/counted" if counted else "align/place"
         yield KernelRecipe(name=name, kernel=place_slots, types=COMMON_TYPES, constants=constants)
+    for experts, top_k in ((32, 4), (128, 8)):
+        types = COMMON_TYPES | {"scores": "*bf16", "weights": "*fp32", "ids": "*i32"}
+        constants = {"TOP_K": top_k, "SLOTS": top_k, "LANES": experts, "OVERLAP": True}
+        yield KernelRecipe(name=f"choose/{experts}/{top_k}", kernel=choose_experts, types=types, constants=constants, warps=1)
 
 
 ROUNDING = {"PEAK": FLOAT8_MAX, "SMALLEST": SMALLEST_PEAK, "OVERLAP": True}
-KINDS = {"fp8": SILU, "mxfp4": SWIGLU}  # DeepSeek's layers, and gpt-oss's
+KINDS = {"fp8": SILU, "mxfp4": SWIGLU, "bricks": SWIGLU}  # DeepSeek's layers, and gpt-oss's
 
 
 def _types(dtype: str) -> dict[str, str]:
@@ -335,6 +342,17 @@ def mxfp4_recipes(dtype: str) -> Iterator[KernelRecipe]:
     for plan, activations in _plans("mxfp4", dtype):
         for activation in activations:
             yield from (_mxfp4_recipe(plan, dtype, activation, types, is_gate_up=first) for first in (True, False))
+    for plan, activations in _plans("bricks", dtype):
+        for activation in activations:
+            yield from (in_bricks(_mxfp4_recipe(plan, dtype, activation, types, is_gate_up=first)) for first in (True, False))
+
+
+def in_bricks(recipe: KernelRecipe) -> KernelRecipe:
+    """A product of 4-bit weights whose weights are laid out for Hopper."""
+    constants = recipe.constants | {"LAID": True, "FOLDED": True}
+    is_woven = bool(constants["IN_PAIRS"])
+    name = recipe.name.replace("mxfp4/", "bricks/", 1)
+    return replace(recipe, name=name, constants=constants, is_woven=is_woven, archs=frozenset({HOPPER}))
 
 
 def _mxfp4_recipe(
@@ -344,7 +362,7 @@ def _mxfp4_recipe(
     constants = {
         "MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m,
         "DIRECT": plan.is_direct, "SWAPPED": mxfp4.is_swapped(tiles), "IN_PAIRS": dtype == "bfloat16",
-        "EVEN_K": True, "HAS_BIAS": activation is SWIGLU, "OVERLAP": True,
+        "EVEN_K": True, "HAS_BIAS": activation is SWIGLU, "OVERLAP": True, "LAID": False, "FOLDED": False,
     }  # fmt: skip
     label = f"{dtype}/{tiles.m}x{tiles.n}x{tiles.k}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
     return KernelRecipe(

@@ -14,12 +14,28 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perfgate_moe.engines.counters import Counters
-from perfgate_moe.engines.sglang_layer import ALLOCATOR, FIRST, LAST, MODULE, TAKEN, find_since, list_strange
+from perfgate_moe.engines.sglang_layer import (
+    ALLOCATOR,
+    CORE,
+    FIRST,
+    LAST,
+    LOADER,
+    MODULE,
+    OUTPUT,
+    ROUTER,
+    RUNNER,
+    SWIZZLE,
+    TABLES,
+    TAKEN,
+    find_since,
+    list_strange,
+)
 from perfgate_moe.engines.switch import OFF, ON, VARIABLE
 from perfgate_moe.errors import MoeInputError, NotApplicableError
 
@@ -40,18 +56,42 @@ def register() -> None:
         _require(module, "is_batch_invariant_mode_enabled")
         _require(_import(ALLOCATOR), "is_symmetric_memory_enabled")
         versions = {name: require_known(name, getattr(module, name, None)) for name in TAKEN}
+        path = os.environ.get(COUNTERS_VARIABLE)
+        counters = Counters(mode=mode, versions=versions, path=Path(path) if path else None)
+        swap = Swap(module=module, counters=counters)
+        hooks = {f"{MODULE}.{name}": swap.around(getattr(module, name)) for name in TAKEN} | _hook_micro(swap)
     except MoeInputError as error:
         # SystemExit, because SGLang logs any Exception of a plug-in and serves without it.
         raise SystemExit(f"perfgate: {VARIABLE}: {error}") from error
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
 
-    path = os.environ.get(COUNTERS_VARIABLE)
-    counters = Counters(mode=mode, versions=versions, path=Path(path) if path else None)
-    swap = Swap(module=module, counters=counters)
-    for name in TAKEN:
-        HookRegistry.register(f"{MODULE}.{name}", swap.around(getattr(module, name)), HookType.AROUND)
+    for target, hook in hooks.items():
+        HookRegistry.register(target, hook, HookType.AROUND)
     told = ", ".join(f"{name} (as since {since})" for name, since in versions.items())
-    print(f"perfgate moe: {mode}: hooking {told} of SGLang {_installed_version()}", flush=True)
+    others = ", ".join(".".join(target.split(".")[-2:]) for target in hooks if not target.startswith(MODULE))
+    print(f"perfgate moe: {mode}: hooking {told}{others and f', {others}'} of SGLang {_installed_version()}", flush=True)
+
+
+def _hook_micro(swap: Swap) -> dict[str, Callable[..., Any]]:
+    """The hooks of SGLang's runner of 4-bit weights, where there is one: without `triton_kernels` nothing calls it."""
+    if find_spec("triton_kernels") is None:
+        return {}
+    from perfgate_moe.engines.micro_swap import MicroSwap  # noqa: PLC0415 - loads torch and Triton
+
+    try:
+        router, loader, runner = map(_import, (ROUTER, LOADER, RUNNER))
+    except MoeInputError as error:
+        # SGLang cannot use a runner that it cannot load, and its other layers do not need it.
+        print(f"perfgate moe: no runner of 4-bit weights: {error}", flush=True)
+        return {}
+    needed = ((router, "routing"), (router, TABLES), (loader, SWIZZLE), (runner, CORE), (runner, OUTPUT))
+    for module, name in needed:
+        _require(module, name)
+    micro = MicroSwap(
+        mode=swap.counters.mode, counters=swap.counters, server=swap.server, tables=getattr(router, TABLES)._fields,
+        output=getattr(runner, OUTPUT),
+    )  # fmt: skip
+    return {f"{RUNNER}.{CORE}.run": micro.run, f"{ROUTER}.routing": micro.put_off, f"{LOADER}.{SWIZZLE}": micro.lay_out}
 
 
 def parse_mode(text: str) -> str | None:

@@ -26,6 +26,11 @@ LAYER, SEQUENCE = "fused_experts_impl", "_fused_moe_kernel_sequence"
 ALLOCATOR = "sglang.srt.distributed.device_communicators.pynccl_allocator"
 """Has `is_symmetric_memory_enabled`. The layer asks it since 0.5.16."""
 
+ROUTER, TABLES = "sglang.srt.layers.moe.topk", "TritonKernelTopKOutput"
+LOADER, SWIZZLE = "sglang.srt.layers.quantization.mxfp4", "_swizzle_mxfp4"
+RUNNER, CORE, OUTPUT = "sglang.srt.layers.moe.moe_runner.triton_kernels", "TritonKernelsRunnerCore", "TritonKernelsRunnerOutput"
+"""SGLang's runner of 4-bit weights, and where its tables and its weights are made."""
+
 _TENSORS = frozenset({"hidden_states", "w1", "w2", "topk_weights", "topk_ids", "b1", "b2"})
 _QUANTISED = frozenset({"use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant"})
 _SCALES = frozenset({"w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape"})

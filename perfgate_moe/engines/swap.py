@@ -91,7 +91,7 @@ def read_activation(call: Call) -> Activation:
 def choose_plan(mode: str, problem: Problem) -> TilePlan:
     """The plan that `SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=mode` asks for; `auto` takes measured plans that gained only."""
     if problem.scales is not None and mode not in {"auto", Variant.SLOTS}:
-        raise NotApplicableError(f"{mode}: 8-bit weights are computed by slots only")
+        raise NotApplicableError(f"{mode}: quantised weights are computed by slots only")
     if mode == "auto":
         found = tuned(problem)
         if found is None:

@@ -11,6 +11,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import Alignment, align
+from perfgate_moe.layer.bricks import lay_out
 from perfgate_moe.layer.combine import launch_sum, own_down_product
 from perfgate_moe.layer.down import down_product
 from perfgate_moe.layer.fp8 import fp8_moe
@@ -73,6 +74,11 @@ def automatic(problem: Problem) -> Tensor:
 def slots(problem: Problem) -> Tensor:
     """The layer with a row for each slot and a fixed-order sum: deterministic."""
     return fused_moe(problem, sorted_plan(problem, Variant.SLOTS))
+
+
+def bricks(problem: Problem) -> Tensor:
+    """The layer with 4-bit weights in bricks, laid out now where they are not."""
+    return fused_moe(lay_out(problem), sorted_plan(problem, Variant.SLOTS))
 
 
 def atomic32(problem: Problem) -> Tensor:

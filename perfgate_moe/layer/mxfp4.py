@@ -6,6 +6,7 @@ quarter of the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import align
+from perfgate_moe.layer.bricks import BRICK, LaidOut, brick_product
 from perfgate_moe.layer.combine import launch_sum
 from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, Problem
 from perfgate_moe.layer.programs import begin, gate_up_rows, slots_of, store_activated, store_slots, tile_of
@@ -157,6 +159,8 @@ def mxfp4_gate_up_product(
     DIRECT: tl.constexpr,
     MICRO: tl.constexpr,
     EVEN_K: tl.constexpr,
+    LAID: tl.constexpr,
+    FOLDED: tl.constexpr,
     IN_PAIRS: tl.constexpr,
     SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -180,10 +184,18 @@ def mxfp4_gate_up_product(
         return
     slot, place, is_slot = slots_of(sorted_slots, slots, tile_m, DIRECT, BLOCK_M)
     weight_row = gate_up_rows(tile_n, I, INTERLEAVED, BLOCK_N)
-    total = unpacked_product(
-        hidden, tl.where(is_slot, slot // top_k, 0), is_slot, pairs + expert * 2 * I * (H // 2),
-        scales + expert * 2 * I * (H // MICRO), weight_row, H, MICRO, EVEN_K, IN_PAIRS, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
-    )  # fmt: skip
+    token = tl.where(is_slot, slot // top_k, 0)
+    if LAID:
+        bricks = expert * tl.cdiv(2 * I, 64) * tl.cdiv(H, 64)
+        total = brick_product(
+            hidden, token, is_slot, pairs + bricks * 2048, scales + bricks * 128, tile_n * (BLOCK_N // 64), H, 2 * I, EVEN_K,
+            FOLDED, IN_PAIRS, BLOCK_M, BLOCK_N, BLOCK_K,
+        )  # fmt: skip
+    else:
+        total = unpacked_product(
+            hidden, token, is_slot, pairs + expert * 2 * I * (H // 2), scales + expert * 2 * I * (H // MICRO), weight_row, H,
+            MICRO, EVEN_K, IN_PAIRS, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
+        )  # fmt: skip
     store_activated(
         total, bias, weight_row, expert, inner, place, is_slot, tile_n, I, HAS_BIAS, ALPHA, LIMIT, SHIFT, BLOCK_M, BLOCK_N
     )
@@ -208,6 +220,8 @@ def mxfp4_down_product(
     DIRECT: tl.constexpr,
     MICRO: tl.constexpr,
     EVEN_K: tl.constexpr,
+    LAID: tl.constexpr,
+    FOLDED: tl.constexpr,
     IN_PAIRS: tl.constexpr,
     SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -232,10 +246,17 @@ def mxfp4_down_product(
     slot, place, is_slot = slots_of(sorted_slots, slots, tile_m, DIRECT, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     safe = tl.minimum(columns, H - 1)
-    total = unpacked_product(
-        inner, place, is_slot, pairs + expert * H * (I // 2), scales + expert * H * (I // MICRO), safe, I, MICRO, EVEN_K,
-        IN_PAIRS, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
-    )  # fmt: skip
+    if LAID:
+        bricks = expert * tl.cdiv(H, 64) * tl.cdiv(I, 64)
+        total = brick_product(
+            inner, place, is_slot, pairs + bricks * 2048, scales + bricks * 128, tile_n * (BLOCK_N // 64), I, H, EVEN_K, FOLDED,
+            IN_PAIRS, BLOCK_M, BLOCK_N, BLOCK_K,
+        )  # fmt: skip
+    else:
+        total = unpacked_product(
+            inner, place, is_slot, pairs + expert * H * (I // 2), scales + expert * H * (I // MICRO), safe, I, MICRO, EVEN_K,
+            IN_PAIRS, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
+        )  # fmt: skip
     store_slots(
         total, bias, expert, target, topk_weights, slot, is_slot, columns, safe, 1, H, scaling, HAS_BIAS, WEIGHT_ON_INPUT=False,
         ATOMIC=False,
@@ -251,24 +272,38 @@ def mxfp4_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tens
     order = (ids, ids, ids) if alignment is None else (alignment.slots, alignment.experts, alignment.count)
     blocks = slot_count if alignment is None else alignment.blocks
 
+    (first, first_layout), (second, second_layout) = _read_weights(problem, plan)
     inner_rows = slot_count if alignment is None else blocks * plan.gate_up.m
     inner = problem.hidden.new_empty((inner_rows, problem.intermediate_size))
     bias = problem.hidden if problem.gate_up_bias is None else problem.gate_up_bias
     mxfp4_gate_up_product[(blocks * triton.cdiv(2 * problem.intermediate_size, plan.gate_up.n),)](
-        problem.hidden, problem.gate_up, problem.scales.gate_up, bias, inner, *order, slot_count, problem.top_k,
+        problem.hidden, *first, bias, inner, *order, slot_count, problem.top_k,
         problem.hidden_size, problem.intermediate_size, INTERLEAVED=activation.interleaved,
         HAS_BIAS=problem.gate_up_bias is not None, ALPHA=activation.alpha, LIMIT=activation.limit or 0.0,
         SHIFT=activation.shift, **_tile_arguments(problem, plan.gate_up, problem.hidden_size, is_direct=plan.is_direct),
-        **launch,
+        **first_layout, **launch,
     )  # fmt: skip
     partial = problem.hidden.new_empty((slot_count, problem.hidden_size))
     bias = problem.hidden if problem.down_bias is None else problem.down_bias
     mxfp4_down_product[(blocks * triton.cdiv(problem.hidden_size, plan.down.n),)](
-        inner, problem.down, problem.scales.down, bias, partial, problem.topk_weights, *order, slot_count, problem.hidden_size,
-        problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None,
-        **_tile_arguments(problem, plan.down, problem.intermediate_size, is_direct=plan.is_direct), **launch,
+        inner, *second, bias, partial, problem.topk_weights, *order, slot_count,
+        problem.hidden_size, problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None,
+        **_tile_arguments(problem, plan.down, problem.intermediate_size, is_direct=plan.is_direct),
+        **second_layout, **launch,
     )  # fmt: skip
     return launch_sum(problem, partial, launch)
+
+
+def _read_weights(problem: Problem, plan: TilePlan) -> Iterator[tuple[tuple[Tensor, Tensor], dict[str, bool]]]:
+    """Codes and scales of both products, and how they lie."""
+    if isinstance(problem, LaidOut):
+        if any(size % BRICK for tiles in (plan.gate_up, plan.down) for size in (tiles.n, tiles.k)):
+            raise NotApplicableError(f"bricks: tiles of weights are multiples of {BRICK} rows and columns")
+        for bricks in (problem.gate_up_bricks, problem.down_bricks):
+            yield (bricks.codes, bricks.scales), {"LAID": True, "FOLDED": bricks.is_folded}
+    elif isinstance(problem.scales, MicroScales):
+        for pairs, scales in ((problem.gate_up, problem.scales.gate_up), (problem.down, problem.scales.down)):
+            yield (pairs, scales), {"LAID": False, "FOLDED": False}
 
 
 def is_swapped(tiles: Tiles) -> bool:

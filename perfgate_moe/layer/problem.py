@@ -33,6 +33,7 @@ ACTIVATIONS = {activation.name: activation for activation in (SWIGLU, SWIGLU_CHU
 SCALE_BLOCK = 128
 MICRO_BLOCK = 32
 QUANTS = ("none", "fp8", "mxfp4")  # the formats of weights
+FORMS = (*QUANTS, "bricks")  # how weights lie: as the format says, or 4-bit ones in bricks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,6 +132,11 @@ class Problem:
         if self.scales is None:
             return "none"
         return "mxfp4" if isinstance(self.scales, MicroScales) else "fp8"
+
+    @property
+    def form(self) -> str:
+        """How the weights lie, on which plans depend: their format, or another name where they were laid out for a device."""
+        return self.quant
 
     @property
     def pack(self) -> int:

@@ -117,21 +117,31 @@ _MXFP4_MANY = Tiles(m=64, n=128, k=64, warps=8)
 MXFP4_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW, is_direct=True)
 MXFP4_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW)
 MXFP4_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_MANY, down=_MXFP4_MANY)
-# By format: few tokens, few rows per expert, many.
-QUANTISED_PLANS = {"fp8": (FP8_DECODE, FP8_SMALL, FP8_LARGE), "mxfp4": (MXFP4_DECODE, MXFP4_SMALL, MXFP4_LARGE)}
+# Bricks are read in order, so they go deeper. Not tuned yet.
+_BRICKS_FEW = Tiles(m=16, n=64, k=128, group_m=1)
+_BRICKS_MANY = Tiles(m=64, n=128, k=64, warps=8)
+BRICKS_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_FEW, down=_BRICKS_FEW, is_direct=True)
+BRICKS_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_FEW, down=_BRICKS_FEW)
+BRICKS_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_MANY, down=_BRICKS_MANY)
+# By form: few tokens, few rows per expert, many.
+QUANTISED_PLANS = {
+    "fp8": (FP8_DECODE, FP8_SMALL, FP8_LARGE),
+    "mxfp4": (MXFP4_DECODE, MXFP4_SMALL, MXFP4_LARGE),
+    "bricks": (BRICKS_DECODE, BRICKS_SMALL, BRICKS_LARGE),
+}
 MANY_SLOTS_PER_EXPERT = 16
 
 
 def small_plan(problem: Problem) -> TilePlan:
     """The plan that sorts and serves any number of tokens."""
-    return SMALL if problem.scales is None else QUANTISED_PLANS[problem.quant][1]
+    return SMALL if problem.scales is None else QUANTISED_PLANS[problem.form][1]
 
 
 def default_plan(problem: Problem) -> TilePlan:
     """A reasonable plan without a tuned table: by the mean number of slots per expert."""
     per_expert = problem.topk_ids.numel() / problem.experts
     if problem.scales is not None:
-        decode, small, large = QUANTISED_PLANS[problem.quant]
+        decode, small, large = QUANTISED_PLANS[problem.form]
         if problem.tokens <= DIRECT_TOKENS and per_expert <= 1:
             return decode
         return small if per_expert <= MANY_SLOTS_PER_EXPERT else large

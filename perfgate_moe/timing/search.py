@@ -77,11 +77,38 @@ MXFP4_MANY_ROWS = (
     Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=3),
     Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=4),
 )
+# The same weights in bricks of 64 by 64, which are read in order: deeper tiles and more of them on the way.
+BRICKS_FEW_ROWS = (
+    Tiles(m=16, n=64, k=64, group_m=1, stages=6),
+    Tiles(m=16, n=64, k=128, group_m=1, stages=4),
+    Tiles(m=16, n=64, k=128, group_m=1, stages=6),
+    Tiles(m=16, n=64, k=256, group_m=1, stages=3),
+    Tiles(m=16, n=64, k=256, group_m=1, stages=4),
+    Tiles(m=16, n=128, k=64, group_m=1, stages=5),
+    Tiles(m=16, n=128, k=128, group_m=1, stages=4),
+    Tiles(m=16, n=128, k=128, group_m=1, warps=8, stages=4),
+)
+BRICKS_SOME_ROWS = (
+    Tiles(m=32, n=64, k=128, group_m=1, stages=4),
+    Tiles(m=32, n=128, k=128, group_m=1, stages=3),
+    Tiles(m=32, n=128, k=64, group_m=1, stages=5),
+    Tiles(m=64, n=64, k=128, group_m=8, stages=3),
+    Tiles(m=64, n=128, k=64, group_m=8, stages=4),
+)
+BRICKS_MANY_ROWS = (
+    Tiles(m=64, n=128, k=64, group_m=8, stages=4),
+    Tiles(m=64, n=128, k=128, group_m=8, stages=3),
+    Tiles(m=64, n=256, k=64, group_m=8, warps=8, stages=4),
+    Tiles(m=128, n=64, k=64, group_m=8, stages=4),
+    Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=4),
+    Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=3),
+)
 SPACES = MappingProxyType(
     {
         "none": (FEW_ROWS, SOME_ROWS, MANY_ROWS),
         "fp8": (FP8_FEW_ROWS, FP8_SOME_ROWS, FP8_MANY_ROWS),
         "mxfp4": (MXFP4_FEW_ROWS, MXFP4_SOME_ROWS, MXFP4_MANY_ROWS),
+        "bricks": (BRICKS_FEW_ROWS, BRICKS_SOME_ROWS, BRICKS_MANY_ROWS),
     }
 )
 GROUPS = (1, 32)
@@ -114,7 +141,7 @@ def search(
     """
     best = min((TilePlan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
     engines = _nothing if is_ours and quant != "none" else _engines
-    launches = {"none": _launches, "fp8": _fp8_launches, "mxfp4": _mxfp4_launches}[quant] if is_ours else _nothing
+    launches = _LAUNCHES[quant] if is_ours else _nothing
     again = (_nothing,) if quant == "none" else (_downs,)
     for stage in (_downs, engines, launches, *again, _groups):
         best = min((best, *stage(best, tiles)), key=seconds)
@@ -210,6 +237,9 @@ def _mxfp4_launches(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePl
 def _nothing(plan: TilePlan, tiles: tuple[Tiles, ...]) -> tuple[TilePlan, ...]:
     del plan, tiles
     return ()
+
+
+_LAUNCHES = MappingProxyType({"none": _launches, "fp8": _fp8_launches, "mxfp4": _mxfp4_launches, "bricks": _mxfp4_launches})
 
 
 def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[TilePlan]:

@@ -17,6 +17,7 @@ from perfgate_moe.errors import MoeInputError, TuningError
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.layer import fused
+from perfgate_moe.layer.bricks import lay_out
 from perfgate_moe.layer.problem import Problem
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.layer.tiles import TilePlan, Variant, plan_to
@@ -25,7 +26,7 @@ from perfgate_moe.timing.shapes import problems
 from perfgate_moe.timing.timing import LayerFunction, interleave, quick_us, ratio_interval, record
 
 ROUNDS = 20
-OURS, UPSTREAM, UPSTREAM_MXFP4, VLLM = "ours-slots", "sglang", "sglang-mxfp4", "vllm"
+OURS, OURS_IN_BRICKS, UPSTREAM, UPSTREAM_MXFP4, VLLM = "ours-slots", "ours-bricks", "sglang", "sglang-mxfp4", "vllm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +85,22 @@ def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITE
     def seconds(plan: TilePlan) -> float:
         return searched.time(plan, lambda chosen: quick_us(runner(subject, chosen), layers))
 
-    slots, quant = layers[0].topk_ids.numel(), layers[0].quant
-    tiles = space(slots / min(layers[0].experts, slots), quant)
+    slots, form = layers[0].topk_ids.numel(), layers[0].form
+    tiles = space(slots / min(layers[0].experts, slots), form)
     if subject == VLLM:
         return search_alike(tiles, seconds), searched
     if subject == "ours-owner":
         return min(owner_plans(tiles), key=seconds), searched
     variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
-    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), quant=quant), searched
+    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), quant=form), searched
 
 
 def read_weights(subject: str, weights: Sequence[Problem]) -> Sequence[Problem]:
     """The weights as a subject reads them, as a server has them once they are loaded: SGLang's Triton layer 4-bit ones in 16
-    bits, SGLang's layer of 4-bit weights in the layout of its products.
+    bits, SGLang's layer of 4-bit weights in the layout of its products, ours in bricks.
     """
+    if subject == OURS_IN_BRICKS:
+        return [lay_out(each) for each in weights]
     if subject == UPSTREAM_MXFP4:
         return [sglang_mxfp4_peer.load(each) for each in weights]
     return [sglang_peer.widen(each) for each in weights] if subject.startswith("sglang") else weights

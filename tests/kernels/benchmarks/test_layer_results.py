@@ -65,8 +65,9 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table,
 
     for shape, widened in (("fp8", "fp8"), ("mxfp4", "16 bits (widened from mxfp4)")):
         for cell in results[shape]:
-            assert set(cell["samples_us"]) == {"ours-slots", "sglang", "sglang-again", "sglang-untuned"}
-            assert cell["weights"] == {"ours-slots": shape, "sglang": widened}
+            bricks = {"ours-bricks"} if shape == "mxfp4" else set()
+            assert set(cell["samples_us"]) == {"ours-slots", "sglang", "sglang-again", "sglang-untuned", *bricks}
+            assert cell["weights"] == {"ours-slots": shape, "sglang": widened} | dict.fromkeys(bricks, shape)
             assert all(error["relative"] < 2e-2 for error in cell["errors"].values())
             assert cell["floor_us"] > 0
 
@@ -138,7 +139,7 @@ def test_choose_subjects__vllm_only_where_it_is_installed(layer, monkeypatch, ca
     monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
 
     assert layer.choose_subjects("plain", None)[-1] == layer.choose_subjects("fp8", None)[-1] == "vllm"
-    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, sglang, sglang-mxfp4$"):
+    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, ours-bricks, sglang, sglang-mxfp4$"):
         layer.choose_subjects("mxfp4", ["vllm"])
 
 
@@ -159,7 +160,7 @@ def test_layer__searches_no_plan_that_an_earlier_file_has(layer, monkeypatch, tm
 
     first, again = (json.loads((tmp_path / f"{name}.json").read_text())["cells"][0] for name in ("first", "out"))
     assert again["plans"] == first["plans"]
-    assert [found["tried"] for found in again["searched"].values()] == [0, 0]
+    assert [found["tried"] for found in again["searched"].values()] == [0, 0, 0]
 
 
 def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(layer, table, monkeypatch, tmp_path):
@@ -172,7 +173,7 @@ def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(
     (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
     assert {"sglang-mxfp4", "sglang-mxfp4-routed"} < set(cell["samples_us"])
     assert cell["weights"]["sglang-mxfp4"] == "mxfp4"
-    assert set(cell["plans"]) == {"ours-slots", "sglang"}
+    assert set(cell["plans"]) == {"ours-slots", "ours-bricks", "sglang"}
     cell["samples_us"]["sglang-mxfp4-routed"] = [1e-3]
     assert table.fastest_sglang(cell["samples_us"]) == "sglang-mxfp4-routed"
     cell["samples_us"] = {"sglang": [1.0], "ours-slots": [2.0], "sglang-mxfp4-routed": [3.0]}
@@ -181,8 +182,8 @@ def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(
 
 @pytest.mark.parametrize("shape", ["fp8", "mxfp4"])
 def test_warm_plans__hold_the_first_stage_of_every_side(layer, monkeypatch, shape):
-    subjects = ["ours-slots", "sglang", *(["vllm"] if shape == "fp8" else [])]
-    tasks = {(subject, json.dumps(plan)) for subject, _, _, plan in layer.warm_plans(shape, [1, 64], subjects)}
+    subjects = ["ours-slots", "sglang", "vllm" if shape == "fp8" else "ours-bricks"]
+    tasks = {(subject, json.dumps(plan)) for subject, _, _, plan in layer.warm_plans(shape, [1, 64], subjects, {})}
     seen = set()
     monkeypatch.setattr(tuner, "runner", lambda subject, plan: seen.add((subject, json.dumps(tuner.plan_to(plan)))))
     monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)

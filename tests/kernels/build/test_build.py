@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
-from perfgate_moe.build.build import SHARED_BYTES, build, judge, parse_arch
+from perfgate_moe.build.build import SHARED_BYTES, build, find_disorder, judge, parse_arch
 from perfgate_moe.build.recipes import KernelRecipe, find_archs, recipes
 from perfgate_moe.build.sass import MachineCode, inspect
 from perfgate_moe.errors import BuildError, MoeInputError
@@ -58,6 +58,9 @@ def fenced_sum(target, values, BLOCK: tl.constexpr):
         ("mxfp4/gate_up/swiglu/bfloat16/64x128", 90, "HGMMA"),
         ("mxfp4/down/swiglu/bfloat16/16x64", 90, "HGMMA"),
         ("mxfp4/down/swiglu/bfloat16/16x32x64", 100, "HMMA"),
+        ("choose/32/4", 90, "SHFL"),
+        ("bricks/gate_up/swiglu/bfloat16/16x64x128", 90, "HGMMA"),
+        ("bricks/down/swiglu/bfloat16/128x128x64", 90, "HGMMA"),
     ],
 )
 def test_build__accepts_our_kernels_on_each_architecture(part, arch, opcode):
@@ -117,6 +120,32 @@ def test_judge__wants_8_bit_matrix_units_for_8_bit_weights():
     assert list(judge(recipe, 90, 0, replace(SOUND, opcodes=Counter({"QGMMA.64": 4})))) == []
 
 
+def test_build__bricks_bring_a_thread_its_own_bytes():
+    """Packed weights lie in shared memory for other threads than those that multiply them: their bytes are read one by one."""
+    laid, packed = (build(named(f"{form}/gate_up/swiglu/bfloat16/16x64x128g1w4"), 90).machine for form in ("bricks", "mxfp4"))
+
+    assert laid.count("LDS.U8") == 0
+    assert packed.count("LDS.U8") > 0
+    assert laid.count("PRMT") < packed.count("PRMT") / 4
+
+
+LINEAR = "#linear = #ttg.linear<{register = [[0, 0, %s], [0, 0, %s], [1, 0, 0]], lane = [[0, 0, 4]]}>\n"
+WOVEN = '%0:2 = tt.elementwise_inline_asm "{}" {packed_element = 4 : i32} %1, %2 : tensor<2x1x2048xi8, #linear>, tensor<2xbf16>'
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (LINEAR % (1, 2) + WOVEN, []),
+        (LINEAR % (1, 8) + WOVEN, ["bytes of a word lie apart in #linear"]),
+        (WOVEN, ["bytes of a word lie apart in #linear"]),
+        (LINEAR % (1, 2), ["no assembly over four bytes"]),
+    ],
+)
+def test_find_disorder__of_words_whose_bytes_lie_apart(text, problems):
+    assert list(find_disorder(text)) == problems
+
+
 def test_parse_arch__refuses_an_unknown_one():
     with pytest.raises(MoeInputError, match="sm_80, sm_90, sm_100"):
         parse_arch("sm_70")
@@ -143,7 +172,7 @@ def test_recipes__cover_every_tiling_that_may_be_searched_for_quantised_weights(
         if quant == "none":
             continue
         for tiles in {each for part in parts for each in part}:
-            depth = f"x{tiles.k}" if quant == "mxfp4" else ""
+            depth = "" if quant == "fp8" else f"x{tiles.k}"
             label = f"bfloat16/{tiles.m}x{tiles.n}{depth}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
             found = [name for name in names if name.startswith(f"{quant}/") and label in name]
             assert {name.split("/")[1] for name in found} == {"gate_up", "down"}, (quant, tiles)
@@ -157,6 +186,9 @@ def searched_recipes():
         "mxfp4/gate_up/swiglu/bfloat16/16x64x256",
         "mxfp4/down/swiglu/bfloat16/128x128",
         "mxfp4/down/swiglu/bfloat16/64x256",
+        "bricks/gate_up/swiglu/bfloat16/16x64x256",
+        "bricks/gate_up/swiglu/bfloat16/128x128x128",
+        "bricks/down/swiglu/bfloat16/64x256",
     )
     return [recipe for recipe in recipes() if any(part in recipe.name for part in parts)]
 

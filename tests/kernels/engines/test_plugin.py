@@ -24,7 +24,7 @@ REPOSITORY = Path(plugin.__file__).parents[2]
 # What SGLang's own layer hands to its launches: the shape of each product's answer, and whether the second sums over experts.
 PEERS = {"peer:plain": [[[9, 40], False], [[3, 3, 24], False]], "peer:fused-sum": [[[9, 40], False], [[3, 24], True]]}
 COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked", "new:fp8"]
-# What other modes than the server's compute; 8-bit weights are computed by slots only.
+# What other modes than the server's compute; quantised weights are computed by slots only.
 IN_MODES = [f"{mode}/{job}" for mode in ("owner", "atomic32") for job in COMPUTED if job != "new:fp8"]
 LEFT = {
     "quantised": "quantised weights (use_int8_w8a8)",

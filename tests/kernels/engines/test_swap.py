@@ -58,7 +58,7 @@ def test_choose_plan__8_bit_weights_have_slots_only(mode):
     problem = build(replace(CASE, quant="fp8"))
 
     assert choose_plan("slots", problem).variant is Variant.SLOTS
-    with pytest.raises(NotApplicableError, match=f"{mode}: 8-bit weights are computed by slots only"):
+    with pytest.raises(NotApplicableError, match=f"{mode}: quantised weights are computed by slots only"):
         choose_plan(mode, problem)
 
 

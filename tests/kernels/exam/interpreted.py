@@ -6,22 +6,29 @@ A process of its own, because TRITON_INTERPRET must be set before the kernels ar
 import inspect
 import json
 import sys
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 
 import torch
 from triton.language.core import is_builtin
 from triton.runtime import interpreter
 
+from perfgate_moe.engines.counters import Counters
+from perfgate_moe.engines.micro_swap import MicroSwap
 from perfgate_moe.engines.sglang_peer import widen
+from perfgate_moe.engines.swap import ServerState
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.conformance import check, poisoned_allocations, prepare
+from perfgate_moe.exam.data import build
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer import fused
 from perfgate_moe.layer.align import align
+from perfgate_moe.layer.bricks import HIGHEST_FOLDED, lay_out
 from perfgate_moe.layer.fp8_rounding import round_to_codes
 from perfgate_moe.layer.reference import oracle
+from perfgate_moe.layer.router import choose
 from perfgate_moe.layer.tiles import SMALL, TilePlan, Tiles, Variant
 
 TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
@@ -36,6 +43,10 @@ def through_tensor_copies(problem):
 def with_short_blocks(problem):
     """The slots variant that computes half-filled blocks at half the height."""
     return fused.fused_moe(problem, replace(SMALL, gate_up=SHORT_TILES, down=SHORT_TILES))
+
+
+RunnerInputs = make_dataclass("RunnerInputs", ["hidden_states", "rows", "n_expts_act"])
+RunnerWeights = make_dataclass("RunnerWeights", ["w13_weight", "w2_weight", "w13_bias", "w2_bias"])
 
 
 def plan_with(problem, *, m=16, n=64, k=128, first_n=0, is_direct=False, rounds=(False, False)):
@@ -79,6 +90,57 @@ def plan_problems(text):
         if not torch.equal(answer.view(torch.int16), answers[0].view(torch.int16))
     ]
     return [*violations, *(f"{options} differs" for options in differ)]
+
+
+def brick_problems(text):
+    """Tiles of bricks, and scales too large for the codes' power, whose answer is not bit for bit that of packed weights."""
+    packed = prepare(LayerCase.parse(text)).problem
+    wanted, laid = plan_with(packed).view(torch.int16), lay_out(packed)
+    found = [
+        f"{options} differs"
+        for options in ({}, {"k": 64}, {"n": 128}, {"is_direct": True})
+        if not torch.equal(plan_with(laid, **options).view(torch.int16), wanted)
+    ]
+    scales = replace(packed.scales, gate_up=packed.scales.gate_up.clone(), down=packed.scales.down.clone())
+    scales.gate_up[0, 0, 0] = scales.down[0, 0, 0] = HIGHEST_FOLDED + 1
+    large = replace(packed, scales=scales)
+    if not torch.equal(plan_with(lay_out(large)).view(torch.int16), plan_with(large).view(torch.int16)):
+        found.append("large scales differ")
+    if lay_out(large).gate_up_bricks.is_folded or not laid.gate_up_bricks.is_folded:
+        found.append("the power is in the wrong scales")
+    return found
+
+
+def runner_problems(text):
+    """What our hooks in SGLang's runner of 4-bit weights do wrong: a layer's answer by the scores that choose its experts."""
+    problem = build(LayerCase.parse(text))
+    scores = torch.randn(problem.tokens, problem.experts, generator=torch.Generator().manual_seed(3)).half()
+    chosen, ids = scores.float().topk(problem.top_k)
+    problem = replace(problem, topk_ids=ids.int(), topk_weights=chosen.softmax(-1))
+    swap = MicroSwap(
+        mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: ServerState(is_interpreted=True),
+        tables=("rows", "n_expts_act"), output=SimpleNamespace,
+    )  # fmt: skip
+    weights = ((problem.gate_up, problem.scales.gate_up), (problem.down, problem.scales.down))
+    first, second = (swap.lay_out(lambda *_: (SimpleNamespace(), None), *weight, 8)[0] for weight in weights)
+    inputs = RunnerInputs(problem.hidden, *swap.put_off(None, scores, problem.top_k))
+    core = SimpleNamespace(config=SimpleNamespace(gemm1_alpha=1.702, gemm1_clamp_limit=7.0))
+    with poisoned_allocations():
+        answer = swap.run(
+            None, core, inputs, RunnerWeights(first, second, problem.gate_up_bias, problem.down_bias)
+        ).hidden_states
+    counted = dict(swap.counters.computed) == {"slots in bricks/eager": 1}
+    return [*TOLERANCES["float16"].violations(measure(answer, oracle(problem))), *([] if counted else ["not counted"])]
+
+
+def choice_problems(experts, top_k, tokens):
+    """Where the router's choice is not that of the highest scores, the lower expert first, and of their softmax."""
+    scores = torch.randint(-8, 8, (tokens, experts), generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
+    weights, ids = torch.full((tokens, top_k), float("nan")), torch.full((tokens, top_k), -9, dtype=torch.int32)
+    choose(scores, weights, ids, {"OVERLAP": False})
+    order = scores.float().sort(dim=1, descending=True, stable=True)
+    found = [] if ids.tolist() == order.indices[:, :top_k].tolist() else ["other experts"]
+    return found + ([] if torch.allclose(weights, order.values[:, :top_k].softmax(1)) else ["other weights"])
 
 
 def widening_problems(text):
@@ -148,6 +210,12 @@ def main():
             problems = code_problems(int(rest))
         elif name == "alike":
             problems = plan_problems(rest)
+        elif name == "choose":
+            problems = choice_problems(*map(int, rest.split()))
+        elif name == "runner":
+            problems = runner_problems(rest)
+        elif name == "bricks":
+            problems = brick_problems(rest)
         elif name == "widen":
             problems = widening_problems(rest)
         elif name in PLANS:

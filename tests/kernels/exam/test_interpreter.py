@@ -29,12 +29,20 @@ JOBS = [
     "triton-slots E=2,k=2,H=136,I=136,M=3,dtype=float16,activation=silu,bias=off,quant=fp8,mask=ep,scaling=2.5,data=nan",
     "triton-slots E=3,k=2,H=96,I=32,M=5,dtype=float16,quant=mxfp4",
     "triton-slots E=2,k=2,H=160,I=96,M=3,dtype=float16,activation=silu,bias=off,quant=mxfp4,mask=ep,scaling=2.5,data=nan",
+    "triton-bricks E=3,k=2,H=96,I=32,M=5,dtype=float16,quant=mxfp4",
+    "triton-bricks E=2,k=2,H=160,I=96,M=3,dtype=float16,activation=silu,bias=off,quant=mxfp4,mask=ep,scaling=2.5,data=nan",
+    "bricks E=2,k=2,H=160,I=96,M=3,dtype=float16,quant=mxfp4",
+    "bricks E=2,k=1,H=64,I=128,M=2,dtype=float16,activation=silu,bias=off,quant=mxfp4",
     "triton-direct E=3,k=2,H=136,I=72,M=2,dtype=float16,quant=fp8,mask=ep",
     "triton-direct E=3,k=2,H=96,I=32,M=2,dtype=float16,quant=mxfp4,mask=ep",
     "triton E=8,k=2,H=136,I=72,M=2,dtype=float16,activation=silu,bias=off,quant=fp8",
     "alike E=2,k=2,H=136,I=136,M=3,dtype=float16,quant=fp8",
     "alike E=3,k=2,H=128,I=128,M=3,dtype=float16,activation=silu,bias=off,quant=fp8,mask=ep",
     "alike E=2,k=2,H=96,I=64,M=3,dtype=float16,quant=mxfp4",
+    "runner E=4,k=2,H=64,I=64,M=5,dtype=float16,quant=mxfp4",
+    "runner E=5,k=3,H=96,I=64,M=1,dtype=float16,quant=mxfp4,bias=off",
+    "choose 5 3 7",
+    "choose 128 8 3",
     "widen E=2,k=2,H=96,I=64,M=3,dtype=bfloat16,quant=mxfp4",
     "codes 500",
     "align 30 4 16",
@@ -51,7 +59,7 @@ def answers():
         [sys.executable, "-W", "ignore", str(script)], input="\n".join(JOBS), env=environment, capture_output=True, text=True,
         check=False, timeout=300,
     )  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {line["job"]: line["problems"] for line in lines} | ({} if done.returncode == 0 else {"error": done.stderr[-2000:]})
 
 

@@ -8,6 +8,10 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 
 import torch
 
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.bricks import FOLDED_ASSEMBLY, HIGHEST_FOLDED, LOWERING, PLAIN_ASSEMBLY, lay_out, make_bricks
 from perfgate_moe.layer.mxfp4 import PAIRS_TO_BFLOAT16
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS
 
@@ -36,6 +40,8 @@ OPERATIONS = {
     "shl.b32": lambda a, by: (a << by) & WORD,
     "and.b32": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
+    "shr.b32": lambda a, by: a >> by,
+    "lop3.b32": lambda a, b, c, table: (a & b) | c if table == 0xEA else None,
     "fma.rn.bf16x2": fma_bf16x2,
 }
 
@@ -74,3 +80,58 @@ def test_pairs_to_bfloat16__every_byte_at_every_place(first, scale):
     assert torch.equal(low, wanted_low.to(torch.bfloat16).double())
     assert torch.equal(high, wanted_high.to(torch.bfloat16).double())
     assert torch.equal(low.signbit(), wanted_low.signbit())
+
+
+def make_brick(codes, scales):
+    """The words of a weight [64, 64] of codes, its scales, and whether these carry the codes' power."""
+    pairs = (codes[:, ::2] | (codes[:, 1::2] << 4)).to(torch.uint8)
+    bricks = make_bricks(pairs[None], scales[None])
+    return bricks.codes.view(torch.int32).flatten().tolist(), bricks.scales.flatten().tolist(), bricks.is_folded
+
+
+def find_place(word):
+    """Row and column of a word's first code: by warp, row of 8, thread of a quad, and steps of 16 columns."""
+    return 16 * (word // 128) + word // 16 % 8, 16 * (word % 4) + 2 * (word // 4 % 4)
+
+
+@pytest.mark.parametrize("highest", [HIGHEST_FOLDED, HIGHEST_FOLDED + 1])
+def test_make_bricks__a_thread_unpacks_its_part_of_the_operand(highest):
+    """Registers of wgmma's first operand: a pair of columns in rows r and r + 8, then the same 8 columns on."""
+    source = torch.Generator().manual_seed(4)
+    codes = torch.randint(0, 16, (64, 64), generator=source)
+    scales = torch.randint(90, highest + 1, (64, 2), generator=source, dtype=torch.uint8)
+    scales[0, 0] = highest
+    weight = torch.tensor(E2M1, dtype=torch.float64)[codes] * 2.0 ** (scales.double() - E8M0_BIAS).repeat_interleave(32, 1)
+
+    words, powers, is_folded = make_brick(codes, scales)
+
+    assert is_folded == (highest == HIGHEST_FOLDED)
+    assembly = (FOLDED_ASSEMBLY if is_folded else PLAIN_ASSEMBLY).value
+    for place, word in enumerate(words):
+        row, column = find_place(place)
+        own = [power_bits(powers[place // 16 * 4 + column // 32 * 2 + half]) for half in (0, 1)]
+        found = execute(assembly, [word & WORD, *own])
+        for output, (down, right) in enumerate([(0, 0), (8, 0), (0, 8), (8, 8)]):
+            wanted = weight[row + down, column + right : column + right + 2]
+            assert torch.equal(halves(found[f"${output}"]), wanted), (place, output)
+
+
+def test_make_bricks__pads_with_zeros():
+    pairs = torch.full((2, 5, 16), 0x77, dtype=torch.uint8)
+
+    bricks = make_bricks(pairs, torch.full((2, 5, 1), 120, dtype=torch.uint8))
+
+    assert (bricks.codes.shape, bricks.scales.shape) == ((2, 1, 1, 2048), (2, 1, 1, 128))
+    assert bricks.codes.view(torch.int32).count_nonzero() == 2 * 5 * 8  # a row of 32 columns is in 8 words
+    assert set(bricks.scales.flatten().tolist()) == {0, 120 + LOWERING}
+
+
+def test_lay_out__again_changes_nothing():
+    laid = lay_out(build(LayerCase(M=2, dtype="bfloat16", quant="mxfp4")))
+
+    assert lay_out(laid) is laid
+
+
+def test_lay_out__refuses_other_weights():
+    with pytest.raises(NotApplicableError, match="bricks are for layers with 4-bit weights"):
+        lay_out(build(LayerCase(M=2, dtype="bfloat16")))

@@ -1,0 +1,186 @@
+"""What our hooks make of calls of SGLang's runner of 4-bit weights, without SGLang; test_interpreter.py computes layers."""
+
+from dataclasses import dataclass, make_dataclass, replace
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+
+import torch
+
+from perfgate_moe.engines import micro_swap
+from perfgate_moe.engines.counters import Counters
+from perfgate_moe.engines.micro_swap import Asked, MicroSwap, Waiting, read_layer
+from perfgate_moe.engines.swap import ServerState
+from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.exam.data import build
+
+TABLES = ("a_ragged_metadata", "gather_indx", "scatter_indx", "gate_scal", "n_expts_act")
+SERVER = ServerState(is_interpreted=True)
+PROBLEM = build(LayerCase(E=4, k=2, H=64, I=64, M=3, dtype="float16", quant="mxfp4"))
+Inputs = make_dataclass("Inputs", ["hidden_states", *TABLES], frozen=True)
+Weights = make_dataclass("Weights", ["w13_weight", "w2_weight", "w13_bias", "w2_bias"])
+CONFIG = {
+    "activation": "silu", "is_gated": True, "apply_router_weight_on_input": False, "no_combine": False, "inplace": True,
+    "gemm1_alpha": 1.702, "gemm1_clamp_limit": 7.0, "swiglu_limit": None,
+}  # fmt: skip
+
+
+@dataclass
+class Weight:
+    """What SGLang's runner reads: an object with the weight in a layout of its own."""
+
+    data: torch.Tensor
+
+
+def swizzle(quant_tensor, scale, num_warps):
+    return Weight(quant_tensor), "flex", (scale, num_warps)
+
+
+def routing(logits, n_expts_act, **words):
+    return (*(f"table {place} for {len(logits)}, {words}" for place in range(4)), n_expts_act)
+
+
+def theirs(_, inputs, *__):
+    """SGLang's own runner: it says what it got."""
+    return [getattr(inputs, name) for name in TABLES]
+
+
+@pytest.fixture
+def swap():
+    return MicroSwap(
+        mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: SERVER, tables=TABLES, output=SimpleNamespace
+    )
+
+
+def inputs_of(swap, **changes):
+    """What a router's scores become on the way to the runner."""
+    scores = torch.zeros(3, 4, dtype=torch.float16)
+    tables = swap.put_off(routing, scores, 2, n_rows=None)
+    return replace(Inputs(PROBLEM.hidden, *tables), **changes)
+
+
+def weights_of(swap):
+    weights = ((PROBLEM.gate_up, PROBLEM.scales.gate_up), (PROBLEM.down, PROBLEM.scales.down))
+    first, second = (swap.lay_out(swizzle, *weight, 8)[0] for weight in weights)
+    return Weights(first, second, PROBLEM.gate_up_bias, PROBLEM.down_bias)
+
+
+def core_of(**changes):
+    return SimpleNamespace(config=SimpleNamespace(**CONFIG | changes))
+
+
+def test_put_off__stands_for_every_table_until_the_layer_is_sglangs(swap):
+    inputs = inputs_of(swap)
+    assert [isinstance(getattr(inputs, name), Waiting) for name in TABLES] == [True, True, True, True, False]
+
+    found = swap.run(theirs, core_of(activation="gelu"), inputs, weights_of(swap), {})
+
+    assert found == [*(f"table {place} for 3, {{'n_rows': None}}" for place in range(4)), 2]
+
+
+def test_put_off__leaves_scores_that_are_normalised_first_to_sglang(swap):
+    assert swap.put_off(routing, "abc", 2, sm_first=True) == routing("abc", 2, sm_first=True)
+
+
+def test_run__leaves_tables_that_another_router_made(swap):
+    inputs = Inputs(PROBLEM.hidden, *routing("abc", 2))
+
+    assert swap.run(theirs, core_of(), inputs, weights_of(swap), {}) == [*routing("abc", 2)]
+    assert swap.counters.fallbacks == {"a router whose scores did not wait": 1}
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"activation": "gelu"}, "activation='gelu'"),
+        ({"is_gated": False}, "is_gated=False"),
+        ({"apply_router_weight_on_input": True}, "apply_router_weight_on_input=True"),
+        ({"no_combine": True}, "no_combine=True"),
+        ({"gemm1_beta": 2.0}, "gemm1_beta=2.0"),
+        ({"swiglu_limit": 10.0}, "swiglu_limit=10.0"),
+        ({"gate_up_interleaved": False}, "gate_up_interleaved=False"),
+        ({"gemm1_alpha": None}, "another activation than gpt-oss'"),
+    ],
+)
+def test_run__leaves_what_the_configuration_asks_for_to_sglang(swap, config, reason):
+    assert swap.run(theirs, core_of(**config), inputs_of(swap), weights_of(swap), {})[-1] == 2
+    assert swap.counters.fallbacks == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "reason"),
+    [
+        (PROBLEM.hidden.float(), "hidden states of another type or width"),
+        (PROBLEM.hidden[:, :32], "hidden states of another type or width"),
+        (PROBLEM.hidden.T.contiguous().T, "hidden states or scores not contiguous"),
+        (PROBLEM.hidden[:0], "no tokens"),
+        (PROBLEM.hidden[:2], "experts that are not all at hand"),
+    ],
+)
+def test_run__leaves_hidden_states_that_our_kernels_do_not_cover(swap, hidden, reason):
+    assert swap.run(theirs, core_of(), inputs_of(swap, hidden_states=hidden), weights_of(swap), {})[-1] == 2
+    assert swap.counters.fallbacks == {reason: 1}
+
+
+def test_run__leaves_weights_without_bricks_and_parts_that_are_not_known(swap):
+    weights = weights_of(swap)
+    swap.run(theirs, core_of(), inputs_of(swap), replace(weights, w2_weight=Weight(None)), {})
+    more = make_dataclass("More", ["w2_zero_point"], bases=(Weights,))
+    swap.run(theirs, core_of(), inputs_of(swap), more(*vars(weights).values(), None), {})
+
+    reasons = {"weights that were not laid out in bricks": 1, "the unknown w2_zero_point": 1}
+    assert swap.counters.fallbacks == reasons
+
+
+@pytest.mark.parametrize(("rest", "words"), [(({}, "adapters"), {}), (({},), {"hooks": "adapters"})])
+def test_run__leaves_lora_to_sglang(swap, rest, words):
+    swap.run(lambda *_, **__: None, core_of(), inputs_of(swap), weights_of(swap), *rest, **words)
+
+    assert swap.counters.fallbacks == {"LoRA hooks": 1}
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        (ServerState(is_interpreted=True, is_deterministic=True), "deterministic inference: tiles depend on the batch"),
+        (ServerState(is_interpreted=True, is_symmetric=True), "answer in symmetric memory"),
+        (ServerState(), "device cpu"),
+    ],
+)
+def test_run__leaves_what_the_server_asks_for_besides(swap, server, reason):
+    other = replace(swap, server=lambda: server)
+
+    assert other.run(theirs, core_of(), inputs_of(swap), weights_of(swap), {})[-1] == 2
+    assert swap.counters.fallbacks == {reason: 1}
+
+
+def test_read_layer__poses_what_the_bricks_hold(swap):
+    asked = Asked(
+        inputs=inputs_of(swap), weights=weights_of(swap), config=core_of(gemm1_alpha=1.5).config, hooks=None, tables=TABLES
+    )
+    problem, scores = read_layer(asked, SERVER)
+
+    assert (problem.form, problem.hidden_size, problem.intermediate_size, problem.top_k) == ("bricks", 64, 64, 2)
+    assert (problem.activation.alpha, problem.activation.limit, scores.shape) == (1.5, 7.0, (3, 4))
+
+
+def test_lay_out__auto_keeps_no_second_copy_where_nothing_was_tuned(swap, monkeypatch):
+    auto = replace(swap, mode="auto")
+    weight, *rest = auto.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)
+
+    assert not hasattr(weight, micro_swap.BRICKS)
+    assert rest == ["flex", (PROBLEM.scales.down, 8)]
+    monkeypatch.setattr(micro_swap, "has_plans", lambda _: True)
+    laid, *_ = auto.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)
+    assert hasattr(laid, micro_swap.BRICKS)
+
+
+@pytest.mark.parametrize(("names", "found"), [(("E=32,k=4,swiglu,bricks",), True), (("E=32,k=4,swiglu,mxfp4",), False)])
+def test_has_plans__of_bricks_on_this_device(monkeypatch, names, found):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(micro_swap, "stored", lambda _: dict.fromkeys(names))
+
+    assert micro_swap.has_plans(SimpleNamespace(type="cuda")) is found
+    assert micro_swap.has_plans(SimpleNamespace(type="cpu")) is False
