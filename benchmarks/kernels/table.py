@@ -19,6 +19,7 @@ from perfgate_moe.layer.tables import name_shape, read_table
 from perfgate_moe.timing.timing import ratio_interval
 
 OURS = ("ours-slots", "ours-owner")  # deterministic: what `automatic` may choose
+PACKED, BRICKS = "ours-slots", "ours-bricks"  # the same layer by how its 4-bit weights lie
 # Layers with quantised weights have no fused sum, and 4-bit ones another runner.
 RUNNER = ("sglang-mxfp4", "sglang-mxfp4-routed")
 THEIRS = ("sglang", "sglang-fused-sum", "sglang-untuned", *RUNNER)
@@ -28,7 +29,7 @@ HEAD = (
     "| best SGLang / ours | A/A | floor, us | error ratio |"
 )
 RUNNER_HEAD = (
-    "| M | ours, us | SGLang, us | SGLang, routed before, us | widened, us | widened, stock, us "
+    "| M | weights | ours, us | SGLang, us | SGLang, routed before, us | widened, us | widened, stock, us "
     "| SGLang / ours | SGLang, routed before / ours | widened / ours | A/A | floor, us |"
 )
 SUMS = ("nothing", "nccl", "sglang", "sglang, norm", "flashinfer, norm")
@@ -62,15 +63,20 @@ def row(cell: dict[str, Any]) -> str:
     )
 
 
-def runner_row(cell: dict[str, Any]) -> str:
-    """One line of markdown for 4-bit weights: SGLang's runner with its routing and without, and its layer of widened ones."""
+def runner_rows(cell: dict[str, Any]) -> list[str]:
+    """Lines of markdown for 4-bit weights, packed and in bricks, beside SGLang's runner and its layer of widened ones."""
+    return [runner_row(cell, ours) for ours in (PACKED, BRICKS) if ours in cell["samples_us"]]
+
+
+def runner_row(cell: dict[str, Any], ours: str) -> str:
+    """SGLang's runner with its routing and without, and its layer of widened weights, over one of ours."""
     samples = cell["samples_us"]
-    ours = min((name for name in OURS if name in samples), key=lambda name: median(samples[name]))
     times = [f"{median(samples[name]):.1f}" for name in (ours, *RUNNER, "sglang", "sglang-untuned")]
     pairs = [*((name, ours) for name in (*RUNNER, "sglang")), ("sglang", "sglang-again")]
     ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*ratio_interval(samples[one], samples[other])) for one, other in pairs]
     floor = f"{cell['floor_us']:.1f} ({cell['floor_us'] / median(samples[ours]):.0%})"
-    return f"| {' | '.join([str(cell['tokens']), *times, *ratios, floor])} |"
+    weights = "packed" if ours == PACKED else "bricks"
+    return f"| {' | '.join([str(cell['tokens']), weights, *times, *ratios, floor])} |"
 
 
 def gain(cell: dict[str, Any], ours: str) -> tuple[float, float, float]:
@@ -111,17 +117,19 @@ def sum_rows(cells: list[dict[str, Any]]) -> list[str]:
 
 
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Shape -> tokens -> the fastest deterministic plan of ours whose answer was right."""
+    """Shape -> tokens -> the fastest deterministic plan of ours whose answer was right; of bricks by themselves."""
     table: dict[str, dict[str, Any]] = {}
     for cell in cells:
         case = LayerCase.parse(cell["case"])
-        key = name_shape((case.E, case.k, case.H, case.I), case.activation, case.quant)
-        names = [name for name in OURS if name in cell["plans"] and not cell["errors"][name].get("problems")]
-        if not names:
-            print(f"{cell['shape']} M={cell['tokens']}: ours was wrong, no plan of it is kept")
-            continue
-        best = min(names, key=lambda name: median(cell["samples_us"][name]))
-        table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
+        for form, subjects in ((case.quant, OURS), ("bricks", (BRICKS,))):
+            timed = [name for name in subjects if name in cell["plans"]]
+            right = [name for name in timed if not cell["errors"][name].get("problems")]
+            if timed and not right:
+                print(f"{cell['shape']} M={cell['tokens']}: {', '.join(timed)} was wrong, no plan of it is kept")
+            if right:
+                best = min(right, key=lambda name: median(cell["samples_us"][name]))
+                key = name_shape((case.E, case.k, case.H, case.I), case.activation, form)
+                table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
     return table
 
 
@@ -155,10 +163,9 @@ def main() -> None:
         print(f"\n{shape}\n")
         own = sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"]))
         has_runner = all(set(RUNNER) <= set(cell["samples_us"]) for cell in own)
-        head, line = (RUNNER_HEAD, runner_row) if has_runner else (HEAD, row)
-        print(head)
-        print("|---" * (head.count("|") - 1) + "|")
-        print("\n".join(map(line, own)))
+        head = RUNNER_HEAD if has_runner else HEAD
+        lines = [line for cell in own for line in (runner_rows(cell) if has_runner else [row(cell)])]
+        print("\n".join([head, "|---" * (head.count("|") - 1) + "|", *lines]))
     for content in found.values():
         if "communicator" in content:
             print("\n".join(["\nover two GPUs\n", SUMS_HEAD, "|---" * (len(SUMS) + 2) + "|", *sum_rows(content["cells"])]))

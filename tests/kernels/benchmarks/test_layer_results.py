@@ -83,6 +83,7 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table,
     assert {key: list(cells) for key, cells in plans.items() if "E=4" in key} == {
         "E=4,k=2,H=128,I=128,silu,fp8": ["1", "3"],
         "E=4,k=2,H=64,I=64,swiglu,mxfp4": ["1", "3"],
+        "E=4,k=2,H=64,I=64,swiglu,bricks": ["1", "3"],
     }
     assert read_table(path)["about"]["from"] == ["old.json", "fp8.json", "mxfp4.json"]
     capsys.readouterr()
@@ -174,6 +175,8 @@ def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(
     assert {"sglang-mxfp4", "sglang-mxfp4-routed"} < set(cell["samples_us"])
     assert cell["weights"]["sglang-mxfp4"] == "mxfp4"
     assert set(cell["plans"]) == {"ours-slots", "ours-bricks", "sglang"}
+    assert [line.split(" | ")[1] for line in table.runner_rows(cell)] == ["packed", "bricks"]
+    assert table.plan_table([cell])["E=4,k=2,H=64,I=64,swiglu,bricks"]["3"]["gate_up"] == cell["plans"]["ours-bricks"]["gate_up"]
     cell["samples_us"]["sglang-mxfp4-routed"] = [1e-3]
     assert table.fastest_sglang(cell["samples_us"]) == "sglang-mxfp4-routed"
     cell["samples_us"] = {"sglang": [1.0], "ours-slots": [2.0], "sglang-mxfp4-routed": [3.0]}
@@ -233,6 +236,6 @@ def test_sum_rows__documentation_states_those_of_the_committed_file(table):
 def test_runner_row__documentation_states_those_of_the_committed_file(table):
     cells = table.read_survey(FOLDER.parent / "h200" / "kernels" / "gpt-oss-20b-mxfp4.json.xz")["cells"]
     page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
-    rows = [table.runner_row(cell) for cell in sorted(cells, key=lambda cell: cell["tokens"])]
+    rows = [line for cell in sorted(cells, key=lambda cell: cell["tokens"]) for line in table.runner_rows(cell)]
 
     assert page[page.index(table.RUNNER_HEAD) :].split("\n\n")[0].splitlines()[2:] == rows
