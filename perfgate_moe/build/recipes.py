@@ -9,14 +9,13 @@ from itertools import product
 from typing import Any
 
 from perfgate_moe.layer import fp8, mxfp4
-from perfgate_moe.layer.align import CHUNK, SEGMENT, count_slots, place_slots
+from perfgate_moe.layer.align import CHUNK, SEGMENT, choose_experts, count_slots, place_slots
 from perfgate_moe.layer.combine import SUM_COLUMNS, own_down_product, sum_slots
 from perfgate_moe.layer.down import down_product
 from perfgate_moe.layer.fp8_rounding import TOGETHER, round_rows
 from perfgate_moe.layer.gate_up import gate_up_product
 from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, SILU, SWIGLU, Activation
 from perfgate_moe.layer.reference import FLOAT8_MAX, SMALLEST_PEAK
-from perfgate_moe.layer.router import choose_experts
 from perfgate_moe.layer.tables import stored, stored_plans, table_path
 from perfgate_moe.layer.tiles import DEFAULT_PLANS, LARGE, LARGE_NARROW, QUANTISED_PLANS, SMALL, TilePlan, Tiles, Variant
 from perfgate_moe.timing.search import SPACES, first_plans

@@ -18,10 +18,10 @@ from torch import Tensor
 from perfgate_moe.engines.counters import Counters
 from perfgate_moe.engines.swap import LAYER_TYPES, ServerState, choose_plan
 from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.layer.align import choose_by_score
 from perfgate_moe.layer.bricks import Bricks, LaidOut, make_bricks, pose
 from perfgate_moe.layer.fused import fused_moe, launch_mode
 from perfgate_moe.layer.problem import SWIGLU
-from perfgate_moe.layer.router import choose
 from perfgate_moe.layer.tables import stored
 
 BRICKS = "perfgate_bricks"
@@ -54,7 +54,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Asked:
+class RunnerCall:
     """A call of the runner: `inputs` with the tables of these names, `weights`, and what the layer's `config` asks for."""
 
     inputs: Any
@@ -99,14 +99,14 @@ class MicroSwap:
     def run(self, original: Callable[..., Any], core: Any, runner_input: Any, quant_info: Any, *rest: Any, **words: Any) -> Any:
         """Around the runner's `run`: the layer's answer, by our kernels or by `original`."""
         hooks = words.get("hooks") or (rest[1] if len(rest) > 1 else None)
-        asked = Asked(inputs=runner_input, weights=quant_info, config=core.config, hooks=hooks, tables=self.tables)
+        asked = RunnerCall(inputs=runner_input, weights=quant_info, config=core.config, hooks=hooks, tables=self.tables)
         try:
             problem, scores = read_layer(asked, self.server())
             plan = choose_plan(self.mode, problem)
         except NotApplicableError as reason:
             self.counters.count_fallback(str(reason))
             return original(core, make_tables(runner_input, self.tables), quant_info, *rest, **words)
-        choose(scores, problem.topk_weights, problem.topk_ids, launch_mode(problem, plan))
+        choose_by_score(scores, problem.topk_weights, problem.topk_ids, launch_mode(problem, plan))
         answer = fused_moe(problem, plan)
         is_captured = answer.is_cuda and torch.cuda.is_current_stream_capturing()
         self.counters.count_computed(f"{plan.variant} in bricks", is_captured=is_captured)
@@ -126,7 +126,7 @@ def make_tables(runner_input: Any, names: Sequence[str]) -> Any:
     )
 
 
-def read_layer(asked: Asked, server: ServerState) -> tuple[LaidOut, Tensor]:
+def read_layer(asked: RunnerCall, server: ServerState) -> tuple[LaidOut, Tensor]:
     """The problem that a call of the runner poses, its choice of experts not made yet, and the router's scores.
 
     Raise NotApplicableError with a short, stable reason where our kernels do not cover it.
@@ -144,7 +144,7 @@ def read_layer(asked: Asked, server: ServerState) -> tuple[LaidOut, Tensor]:
     return problem, asked.waiting.scores
 
 
-def _objections(asked: Asked, server: ServerState) -> Iterator[str]:
+def _objections(asked: RunnerCall, server: ServerState) -> Iterator[str]:
     """Why our kernels cannot compute this call, the plainest reason first."""
     if asked.hooks is not None:
         yield "LoRA hooks"

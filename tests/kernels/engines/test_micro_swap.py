@@ -11,7 +11,7 @@ import torch
 
 from perfgate_moe.engines import micro_swap
 from perfgate_moe.engines.counters import Counters
-from perfgate_moe.engines.micro_swap import Asked, MicroSwap, Waiting, read_layer
+from perfgate_moe.engines.micro_swap import MicroSwap, RunnerCall, Waiting, read_layer
 from perfgate_moe.engines.swap import ServerState
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
@@ -157,7 +157,7 @@ def test_run__leaves_what_the_server_asks_for_besides(swap, server, reason):
 
 
 def test_read_layer__poses_what_the_bricks_hold(swap):
-    asked = Asked(
+    asked = RunnerCall(
         inputs=inputs_of(swap), weights=weights_of(swap), config=core_of(gemm1_alpha=1.5).config, hooks=None, tables=TABLES
     )
     problem, scores = read_layer(asked, SERVER)

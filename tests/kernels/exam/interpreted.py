@@ -24,11 +24,10 @@ from perfgate_moe.exam.conformance import check, poisoned_allocations, prepare
 from perfgate_moe.exam.data import build
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer import fused
-from perfgate_moe.layer.align import align
+from perfgate_moe.layer.align import align, choose_by_score
 from perfgate_moe.layer.bricks import HIGHEST_FOLDED, lay_out
 from perfgate_moe.layer.fp8_rounding import round_to_codes
 from perfgate_moe.layer.reference import oracle
-from perfgate_moe.layer.router import choose
 from perfgate_moe.layer.tiles import SMALL, TilePlan, Tiles, Variant
 
 TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
@@ -137,7 +136,7 @@ def choice_problems(experts, top_k, tokens):
     """Where the router's choice is not that of the highest scores, the lower expert first, and of their softmax."""
     scores = torch.randint(-8, 8, (tokens, experts), generator=torch.Generator().manual_seed(5)).to(torch.bfloat16)
     weights, ids = torch.full((tokens, top_k), float("nan")), torch.full((tokens, top_k), -9, dtype=torch.int32)
-    choose(scores, weights, ids, {"OVERLAP": False})
+    choose_by_score(scores, weights, ids, {"OVERLAP": False})
     order = scores.float().sort(dim=1, descending=True, stable=True)
     found = [] if ids.tolist() == order.indices[:, :top_k].tolist() else ["other experts"]
     return found + ([] if torch.allclose(weights, order.values[:, :top_k].softmax(1)) else ["other weights"])
