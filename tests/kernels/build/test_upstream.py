@@ -5,6 +5,8 @@ import json
 import lzma
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 UPSTREAM = ROOT / "docs" / "upstream"
 TABLES = UPSTREAM / "tables" / "configs" / "triton_3_6_0"
@@ -32,6 +34,16 @@ def test_list_tables__by_triton_and_for_one_device_alone(tmp_path):
     found = load("missing_tables").list_tables(tmp_path, "NVIDIA_H200")
 
     assert list(found.items()) == [("triton_3_2_0", set()), ("triton_3_10_0", {"E=8,N=64"})]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "factor", "eager"),
+    [([4, 8, 12, 48], 2, [1, *range(13, 24)]), ([1, 2, 4, 8], 2, []), ([64], 1, list(range(1, 64))), ([8, 4], 4, [])],
+)
+def test_list_eager__numbers_of_tokens_between_graphs(sizes, factor, eager):
+    pytest.importorskip("sglang", reason="it asks SGLang: run `perfgate engine install`")
+
+    assert load("cached_prompt").list_eager(sizes, factor) == eager
 
 
 def test_tables__hold_the_tiles_that_were_measured():
