@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 
 import torch
 
-from perfgate_moe.engines import micro_swap
+from perfgate_moe.engines import micro_swap, plugin
 from perfgate_moe.engines.counters import Counters
 from perfgate_moe.engines.micro_swap import MicroSwap, RunnerCall, Waiting, read_layer
 from perfgate_moe.engines.swap import ServerState
@@ -175,6 +175,30 @@ def test_lay_out__auto_keeps_no_second_copy_where_nothing_was_tuned(swap, monkey
     monkeypatch.setattr(micro_swap, "has_plans", lambda _: True)
     laid, *_ = auto.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)
     assert hasattr(laid, micro_swap.BRICKS)
+
+
+@pytest.mark.parametrize("mode", ["owner", "atomic32"])
+def test_lay_out__keeps_no_second_copy_that_its_mode_computes_nothing_of(swap, mode):
+    other = replace(swap, mode=mode)
+
+    assert not hasattr(other.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)[0], micro_swap.BRICKS)
+
+
+@pytest.mark.parametrize(("capability", "is_kept"), [((8, 0), False), ((9, 0), True), ((10, 0), False)])
+def test_is_useful__on_hopper_alone(monkeypatch, capability, is_kept):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+
+    assert micro_swap.is_useful("slots", SimpleNamespace(type="cuda")) is is_kept
+
+
+def test_hook_micro__leaves_a_server_that_cannot_load_its_runner(monkeypatch, capsys):
+    monkeypatch.setattr(plugin, "find_spec", lambda _: "found")
+    monkeypatch.setattr(plugin, "_installed_version", lambda: "0.5.21")
+    # SGLang catches that names of triton_kernels are missing, and defines no `routing` then.
+    monkeypatch.setattr(plugin, "_import", lambda name: SimpleNamespace(__name__=name, TritonKernelTopKOutput=tuple))
+
+    assert plugin._hook_micro(SimpleNamespace()) == {}
+    assert "no runner of 4-bit weights: SGLang 0.5.21 has no sglang.srt.layers.moe.topk.routing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("names", "found"), [(("E=32,k=4,swiglu,bricks",), True), (("E=32,k=4,swiglu,mxfp4",), False)])
