@@ -91,14 +91,19 @@ class MicroSwap:
         return weight, *rest
 
     def put_off(self, original: Callable[..., Any], logits: Tensor, n_expts_act: int, **words: Any) -> Any:
-        """Around `routing`: what stands for each table until the layer is known."""
-        if words.get("sm_first"):
+        """Around `routing`: what stands for each table until the layer is known. Code that is traced stays SGLang's own."""
+        if words.get("sm_first") or torch.compiler.is_compiling():
             return original(logits, n_expts_act, **words)
         waiting = Waiting(scores=logits, top_k=n_expts_act, make=lambda: original(logits, n_expts_act, **words))
         return tuple(n_expts_act if name == "n_expts_act" else waiting for name in self.tables)
 
     def run(self, original: Callable[..., Any], core: Any, runner_input: Any, quant_info: Any, *rest: Any, **words: Any) -> Any:
-        """Around the runner's `run`: the layer's answer, by our kernels or by `original`."""
+        """Around the runner's `run`: the layer's answer, by our kernels or by `original`.
+
+        Traced code has `original` without a count: a trace of a whole graph ends where what counts reads a clock.
+        """
+        if torch.compiler.is_compiling():
+            return original(core, make_tables(runner_input, self.tables), quant_info, *rest, **words)
         hooks = words.get("hooks") or (rest[1] if len(rest) > 1 else None)
         asked = RunnerCall(inputs=runner_input, weights=quant_info, config=core.config, hooks=hooks, tables=self.tables)
         try:

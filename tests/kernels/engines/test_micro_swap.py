@@ -91,6 +91,17 @@ def test_run__leaves_tables_that_another_router_made(swap):
     assert swap.counters.fallbacks == {"a router whose scores did not wait": 1}
 
 
+def test_hooks__leave_a_graph_that_is_traced_as_a_whole(swap):
+    def layer(hidden, scores):
+        tables = swap.put_off(lambda logits, count, **_: (logits, logits, logits, logits, count), scores, 2, n_rows=None)
+        return swap.run(lambda _, inputs, *__: inputs.hidden_states + inputs.gate_scal, core, Inputs(hidden, *tables), None, {})
+
+    core = core_of()
+
+    assert torch.compile(layer, fullgraph=True, backend="eager")(torch.ones(3, 4), torch.ones(3, 4)).tolist() == [[2.0] * 4] * 3
+    assert not swap.counters.fallbacks
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
