@@ -23,6 +23,7 @@ from perfgate_moe.layer.bricks import Bricks, LaidOut, make_bricks, pose
 from perfgate_moe.layer.fused import fused_moe, launch_mode
 from perfgate_moe.layer.problem import SWIGLU
 from perfgate_moe.layer.tables import stored
+from perfgate_moe.layer.tiles import Variant, has_warpgroups
 
 BRICKS = "perfgate_bricks"
 ASKED = {
@@ -85,19 +86,24 @@ class MicroSwap:
     def lay_out(self, original: Callable[..., Any], quant_tensor: Tensor, scale: Tensor, num_warps: int) -> Any:
         """Around `_swizzle_mxfp4`: SGLang's weight, and bricks of it where a layer may be computed from them."""
         weight, *rest = original(quant_tensor, scale, num_warps)
-        if self.mode != "auto" or has_plans(quant_tensor.device):
+        if is_useful(self.mode, quant_tensor.device):
             setattr(weight, BRICKS, make_bricks(quant_tensor.detach(), scale.detach()))
         return weight, *rest
 
     def put_off(self, original: Callable[..., Any], logits: Tensor, n_expts_act: int, **words: Any) -> Any:
-        """Around `routing`: what stands for each table until the layer is known."""
-        if words.get("sm_first"):
+        """Around `routing`: what stands for each table until the layer is known. Code that is traced stays SGLang's own."""
+        if words.get("sm_first") or torch.compiler.is_compiling():
             return original(logits, n_expts_act, **words)
         waiting = Waiting(scores=logits, top_k=n_expts_act, make=lambda: original(logits, n_expts_act, **words))
         return tuple(n_expts_act if name == "n_expts_act" else waiting for name in self.tables)
 
     def run(self, original: Callable[..., Any], core: Any, runner_input: Any, quant_info: Any, *rest: Any, **words: Any) -> Any:
-        """Around the runner's `run`: the layer's answer, by our kernels or by `original`."""
+        """Around the runner's `run`: the layer's answer, by our kernels or by `original`.
+
+        Traced code has `original` without a count: a trace of a whole graph ends where what counts reads a clock.
+        """
+        if torch.compiler.is_compiling():
+            return original(core, make_tables(runner_input, self.tables), quant_info, *rest, **words)
         hooks = words.get("hooks") or (rest[1] if len(rest) > 1 else None)
         asked = RunnerCall(inputs=runner_input, weights=quant_info, config=core.config, hooks=hooks, tables=self.tables)
         try:
@@ -113,8 +119,16 @@ class MicroSwap:
         return self.output(hidden_states=answer)
 
 
+def is_useful(mode: str, device: torch.device) -> bool:
+    """Whether a layer in bricks may be computed in this mode: a second copy of the weights is of no use otherwise.
+
+    Their order is that of Hopper, and other modes than these two leave quantised weights to SGLang.
+    """
+    return has_warpgroups(device) and (mode == Variant.SLOTS or (mode == "auto" and has_plans(device)))
+
+
 def has_plans(device: torch.device) -> bool:
-    """Whether any layer in bricks was tuned on this device: a second copy of the weights is of no use otherwise."""
+    """Whether any layer in bricks was tuned on this device."""
     return device.type == "cuda" and any(name.endswith(",bricks") for name in stored(torch.cuda.get_device_name(device)))
 
 

@@ -80,11 +80,13 @@ def _hook_micro(swap: Swap) -> dict[str, Callable[..., Any]]:
 
     try:
         router, loader, runner = map(_import, (ROUTER, LOADER, RUNNER))
+        # Defined where SGLang could import what it needs of triton_kernels.
+        _require(router, "routing")
     except MoeInputError as error:
         # SGLang cannot use a runner that it cannot load, and its other layers do not need it.
         print(f"perfgate moe: no runner of 4-bit weights: {error}", flush=True)
         return {}
-    needed = ((router, "routing"), (router, TABLES), (loader, SWIZZLE), (runner, CORE), (runner, OUTPUT))
+    needed = ((router, TABLES), (loader, SWIZZLE), (runner, CORE), (runner, OUTPUT))
     for module, name in needed:
         _require(module, name)
     micro = MicroSwap(

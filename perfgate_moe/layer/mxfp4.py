@@ -20,7 +20,7 @@ from perfgate_moe.layer.bricks import BRICK, LaidOut, brick_product
 from perfgate_moe.layer.combine import launch_sum
 from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, Problem
 from perfgate_moe.layer.programs import begin, gate_up_rows, slots_of, store_activated, store_slots, tile_of
-from perfgate_moe.layer.tiles import TilePlan, Tiles
+from perfgate_moe.layer.tiles import TilePlan, Tiles, has_warpgroups
 
 WARPGROUP_ROWS = 64
 
@@ -312,8 +312,12 @@ def is_swapped(tiles: Tiles) -> bool:
 
 
 def is_in_pairs(problem: Problem) -> bool:
-    """Whether codes are unpacked two at a time: in bfloat16, by assembly, which Triton's interpreter does not run."""
-    return bool(problem.hidden.dtype == torch.bfloat16 and problem.hidden.is_cuda)
+    """Whether codes are unpacked two at a time: in bfloat16, by assembly, which Triton's interpreter does not run.
+
+    Bricks on Hopper alone: elsewhere the four bytes of a word are no neighbours in the registers, and answers would be wrong.
+    """
+    is_ordered = problem.form != "bricks" or has_warpgroups(problem.hidden.device)
+    return bool(problem.hidden.dtype == torch.bfloat16 and problem.hidden.is_cuda and is_ordered)
 
 
 def _tile_arguments(problem: Problem, tiles: Tiles, depth: int, *, is_direct: bool) -> dict[str, Any]:

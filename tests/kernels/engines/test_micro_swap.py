@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 
 import torch
 
-from perfgate_moe.engines import micro_swap
+from perfgate_moe.engines import micro_swap, plugin
 from perfgate_moe.engines.counters import Counters
 from perfgate_moe.engines.micro_swap import MicroSwap, RunnerCall, Waiting, read_layer
 from perfgate_moe.engines.swap import ServerState
@@ -89,6 +89,17 @@ def test_run__leaves_tables_that_another_router_made(swap):
 
     assert swap.run(theirs, core_of(), inputs, weights_of(swap), {}) == [*routing("abc", 2)]
     assert swap.counters.fallbacks == {"a router whose scores did not wait": 1}
+
+
+def test_hooks__leave_a_graph_that_is_traced_as_a_whole(swap):
+    def layer(hidden, scores):
+        tables = swap.put_off(lambda logits, count, **_: (logits, logits, logits, logits, count), scores, 2, n_rows=None)
+        return swap.run(lambda _, inputs, *__: inputs.hidden_states + inputs.gate_scal, core, Inputs(hidden, *tables), None, {})
+
+    core = core_of()
+
+    assert torch.compile(layer, fullgraph=True, backend="eager")(torch.ones(3, 4), torch.ones(3, 4)).tolist() == [[2.0] * 4] * 3
+    assert not swap.counters.fallbacks
 
 
 @pytest.mark.parametrize(
@@ -175,6 +186,30 @@ def test_lay_out__auto_keeps_no_second_copy_where_nothing_was_tuned(swap, monkey
     monkeypatch.setattr(micro_swap, "has_plans", lambda _: True)
     laid, *_ = auto.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)
     assert hasattr(laid, micro_swap.BRICKS)
+
+
+@pytest.mark.parametrize("mode", ["owner", "atomic32"])
+def test_lay_out__keeps_no_second_copy_that_its_mode_computes_nothing_of(swap, mode):
+    other = replace(swap, mode=mode)
+
+    assert not hasattr(other.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)[0], micro_swap.BRICKS)
+
+
+@pytest.mark.parametrize(("capability", "is_kept"), [((8, 0), False), ((9, 0), True), ((10, 0), False)])
+def test_is_useful__on_hopper_alone(monkeypatch, capability, is_kept):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+
+    assert micro_swap.is_useful("slots", SimpleNamespace(type="cuda")) is is_kept
+
+
+def test_hook_micro__leaves_a_server_that_cannot_load_its_runner(monkeypatch, capsys):
+    monkeypatch.setattr(plugin, "find_spec", lambda _: "found")
+    monkeypatch.setattr(plugin, "_installed_version", lambda: "0.5.21")
+    # SGLang catches that names of triton_kernels are missing, and defines no `routing` then.
+    monkeypatch.setattr(plugin, "_import", lambda name: SimpleNamespace(__name__=name, TritonKernelTopKOutput=tuple))
+
+    assert plugin._hook_micro(SimpleNamespace()) == {}
+    assert "no runner of 4-bit weights: SGLang 0.5.21 has no sglang.srt.layers.moe.topk.routing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("names", "found"), [(("E=32,k=4,swiglu,bricks",), True), (("E=32,k=4,swiglu,mxfp4",), False)])

@@ -1,6 +1,7 @@
 """The assembly that unpacks 4-bit codes, carried out instruction by instruction: Triton's interpreter cannot run it."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.bricks import FOLDED_ASSEMBLY, HIGHEST_FOLDED, LOWERING, PLAIN_ASSEMBLY, lay_out, make_bricks
-from perfgate_moe.layer.mxfp4 import PAIRS_TO_BFLOAT16
+from perfgate_moe.layer.mxfp4 import PAIRS_TO_BFLOAT16, is_in_pairs
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS
 
 WORD = 0xFFFFFFFF
@@ -135,3 +136,14 @@ def test_lay_out__again_changes_nothing():
 def test_lay_out__refuses_other_weights():
     with pytest.raises(NotApplicableError, match="bricks are for layers with 4-bit weights"):
         lay_out(build(LayerCase(M=2, dtype="bfloat16")))
+
+
+@pytest.mark.parametrize(
+    ("capability", "form", "found"),
+    [((9, 0), "bricks", True), ((8, 0), "bricks", False), ((10, 0), "bricks", False), ((8, 0), "mxfp4", True)],
+)
+def test_is_in_pairs__bricks_on_hopper_alone(monkeypatch, capability, form, found):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    hidden = SimpleNamespace(dtype=torch.bfloat16, is_cuda=True, device=SimpleNamespace(type="cuda"))
+
+    assert is_in_pairs(SimpleNamespace(form=form, hidden=hidden)) is found
