@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 from perfgate_moe.build.recipes import KernelRecipe
 from perfgate_moe.build.sass import MachineCode, inspect
 from perfgate_moe.errors import BuildError, MoeInputError
+from perfgate_moe.layer.bricks import find_disorder
 
 WARP = 32
 MOST_REGISTERS = 255
@@ -95,18 +96,6 @@ def judge(recipe: KernelRecipe, arch: int, shared_bytes: int, machine: MachineCo
         yield f"reductions wait: {', '.join(fences)} found, so an atomic is not relaxed"
     if recipe.is_atomic and not machine.count("REDG", "RED"):
         yield "no reduction instruction"
-
-
-def find_disorder(ttgir: str) -> Iterator[str]:
-    """Assembly over four bytes at a time whose bytes are no neighbours in the registers: Triton promises no order."""
-    layouts = dict(re.findall(r"^(#\w+) = #ttg\.linear<\{register = \[(.*?)\], lane", ttgir, re.MULTILINE))
-    found = re.findall(r"elementwise_inline_asm .*packed_element = 4.* : tensor<[x\d]+xi8, (#\w+)>", ttgir)
-    if not found:
-        yield "no assembly over four bytes"
-    for name in found:
-        first = re.findall(r"\d+(?=\])", layouts.get(name, ""))[:2]
-        if first != ["1", "2"]:
-            yield f"bytes of a word lie apart in {name}"
 
 
 def _device_fences(machine: MachineCode) -> list[str]:

@@ -109,11 +109,11 @@ class MicroSwap:
         try:
             problem, scores = read_layer(asked, self.server())
             plan = choose_plan(self.mode, problem)
+            choose_by_score(scores, problem.topk_weights, problem.topk_ids, launch_mode(problem, plan))
+            answer = fused_moe(problem, plan)
         except NotApplicableError as reason:
             self.counters.count_fallback(str(reason))
             return original(core, make_tables(runner_input, self.tables), quant_info, *rest, **words)
-        choose_by_score(scores, problem.topk_weights, problem.topk_ids, launch_mode(problem, plan))
-        answer = fused_moe(problem, plan)
         is_captured = answer.is_cuda and torch.cuda.is_current_stream_capturing()
         self.counters.count_computed(f"{plan.variant} in bricks", is_captured=is_captured)
         return self.output(hidden_states=answer)

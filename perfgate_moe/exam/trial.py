@@ -6,7 +6,10 @@ what the plug-in hooks and the answer is the reference's; SystemExit says what i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,26 +18,35 @@ from sglang.srt.plugins import load_plugins
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
+from perfgate_moe.layer.problem import MicroScales, Problem
 from perfgate_moe.layer.reference import oracle
 
 _LIBRARIES: list[Any] = []
 """An operator lives as long as the library that it is registered in."""
 
 CASE = "E=3,k=2,H=24,I=20,M=3,dtype=float16"
+MICRO_CASE = "E=8,k=4,H=64,I=64,M=5,dtype=float16,quant=mxfp4"
 
 
 def main() -> None:
-    """Run one layer and say in a line what came of it."""
+    """Run a layer of each runner that is there, and say in a line what came of it."""
     load_plugins()
-    case = LayerCase.parse(CASE)
+    judge_layer(CASE, run_layer)
+    if find_spec("triton_kernels") is not None:
+        judge_layer(MICRO_CASE, run_micro_layer)
+
+
+def judge_layer(text: str, run: Callable[[Problem], Any]) -> None:
+    """SystemExit where a runner's answer is not the reference's."""
+    case = LayerCase.parse(text)
     problem = build(case)
-    found = measure(run_layer(replace(problem, hidden=problem.hidden.clone())), oracle(problem))
+    found = measure(run(replace(problem, hidden=problem.hidden.clone())), oracle(problem))
     if wrong := list(TOLERANCES[case.precision].violations(found)):
         raise SystemExit(f"the plug-in's layer is wrong: {'; '.join(map(str, wrong))}")
-    print(f"SGLang's runner calls the plug-in, whose answer for {CASE} is the reference's")
+    print(f"SGLang's runner calls the plug-in, whose answer for {text} is the reference's")
 
 
-def run_layer(problem: Any) -> Any:
+def run_layer(problem: Problem) -> Any:
     """The layer as a server asks for it: SGLang's runner for its Triton kernels, without expert parallelism."""
     from sglang.srt.layers.moe.moe_runner import MoeRunner, MoeRunnerConfig  # noqa: PLC0415 - what is tried
     from sglang.srt.layers.moe.moe_runner.triton import TritonMoeQuantInfo  # noqa: PLC0415 - the same
@@ -55,6 +67,36 @@ def run_layer(problem: Any) -> Any:
     chosen = StandardTopKOutput(problem.topk_weights, problem.topk_ids, problem.topk_weights)
     handed = StandardDispatchOutput(hidden_states=problem.hidden, hidden_states_scale=None, topk_output=chosen)
     return MoeRunner(MoeRunnerBackend.TRITON, config).run(handed, weights).hidden_states
+
+
+def run_micro_layer(problem: Problem) -> Any:
+    """A layer of 4-bit weights from its router's scores on, by SGLang's runner for them.
+
+    SGLang's own kernels of it run on GPUs alone, and in bfloat16: what is left to SGLang ends in their complaint.
+    """
+    from sglang.srt.layers.moe import topk  # noqa: PLC0415 - what is tried
+    from sglang.srt.layers.moe.moe_runner import MoeRunner, MoeRunnerConfig  # noqa: PLC0415 - the same
+    from sglang.srt.layers.moe.moe_runner.triton_kernels import TritonKernelsQuantInfo  # noqa: PLC0415 - the same
+    from sglang.srt.layers.moe.token_dispatcher.standard import StandardDispatchOutput  # noqa: PLC0415 - the same
+    from sglang.srt.layers.moe.utils import MoeRunnerBackend  # noqa: PLC0415 - the same
+    from sglang.srt.layers.quantization import mxfp4  # noqa: PLC0415 - the same
+
+    if not isinstance(problem.scales, MicroScales):
+        raise TypeError(f"{problem.quant}: no 4-bit weights")
+    layout: Any = import_module("triton_kernels.tensor_details.layout")
+    layout.cuda_capability_geq = lambda *_, **__: False  # asks for a device
+    scores = torch.full((problem.tokens, problem.experts), -torch.inf)
+    scores.scatter_(1, problem.topk_ids.long(), problem.topk_weights.log())
+    weights = ((problem.gate_up, problem.scales.gate_up), (problem.down, problem.scales.down))
+    first, second = (mxfp4._swizzle_mxfp4(*weight, 8)[0] for weight in weights)  # noqa: SLF001 - hooked
+    config = MoeRunnerConfig(
+        num_experts=problem.experts, num_local_experts=problem.experts, top_k=problem.top_k, activation="silu", inplace=False,
+        gemm1_alpha=problem.activation.alpha, gemm1_clamp_limit=problem.activation.limit,
+    )  # fmt: skip
+    held = TritonKernelsQuantInfo(w13_weight=first, w2_weight=second, w13_bias=problem.gate_up_bias, w2_bias=problem.down_bias)
+    chosen = topk.TritonKernelTopKOutput(*topk.routing(scores, problem.top_k))
+    handed = StandardDispatchOutput(hidden_states=problem.hidden, hidden_states_scale=None, topk_output=chosen)
+    return MoeRunner(MoeRunnerBackend.TRITON_KERNELS, config).run(handed, held).hidden_states
 
 
 def serve_on_cpu() -> None:

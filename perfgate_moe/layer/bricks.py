@@ -9,7 +9,10 @@ is loaded.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 import triton
@@ -186,6 +189,31 @@ def _assemble(*, is_folded: bool) -> str:
 
 FOLDED_ASSEMBLY = tl.constexpr(_assemble(is_folded=True))
 PLAIN_ASSEMBLY = tl.constexpr(_assemble(is_folded=False))
+
+
+def find_disorder(ttgir: str) -> Iterator[str]:
+    """Assembly over four bytes at a time whose bytes are no neighbours in the registers: Triton promises no order."""
+    layouts = dict(re.findall(r"^(#\w+) = #ttg\.linear<\{register = \[(.*?)\], lane", ttgir, re.MULTILINE))
+    found = re.findall(r"elementwise_inline_asm .*packed_element = 4.* : tensor<[x\d]+xi8, (#\w+)>", ttgir)
+    if not found:
+        yield "no assembly over four bytes"
+    for name in found:
+        first = re.findall(r"\d+(?=\])", layouts.get(name, ""))[:2]
+        if first != ["1", "2"]:
+            yield f"bytes of a word lie apart in {name}"
+
+
+_ORDERED: set[str] = set()
+"""Kernels whose order was looked at, by Triton's name for what it compiled."""
+
+
+def require_order(compiled: Any) -> None:
+    """NotApplicableError for a kernel of woven bytes whose compiler put them apart: its answer is wrong."""
+    if compiled.hash in _ORDERED:
+        return
+    if problems := list(find_disorder(compiled.asm["ttgir"])):
+        raise NotApplicableError(f"bricks: {problems[0]}: Triton {triton.__version__} orders registers otherwise")
+    _ORDERED.add(compiled.hash)
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import align
-from perfgate_moe.layer.bricks import BRICK, LaidOut, brick_product
+from perfgate_moe.layer.bricks import BRICK, LaidOut, brick_product, require_order
 from perfgate_moe.layer.combine import launch_sum
 from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, Problem
 from perfgate_moe.layer.programs import begin, gate_up_rows, slots_of, store_activated, store_slots, tile_of
@@ -276,7 +276,7 @@ def mxfp4_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tens
     inner_rows = slot_count if alignment is None else blocks * plan.gate_up.m
     inner = problem.hidden.new_empty((inner_rows, problem.intermediate_size))
     bias = problem.hidden if problem.gate_up_bias is None else problem.gate_up_bias
-    mxfp4_gate_up_product[(blocks * triton.cdiv(2 * problem.intermediate_size, plan.gate_up.n),)](
+    gate_up = mxfp4_gate_up_product[(blocks * triton.cdiv(2 * problem.intermediate_size, plan.gate_up.n),)](
         problem.hidden, *first, bias, inner, *order, slot_count, problem.top_k,
         problem.hidden_size, problem.intermediate_size, INTERLEAVED=activation.interleaved,
         HAS_BIAS=problem.gate_up_bias is not None, ALPHA=activation.alpha, LIMIT=activation.limit or 0.0,
@@ -285,12 +285,15 @@ def mxfp4_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tens
     )  # fmt: skip
     partial = problem.hidden.new_empty((slot_count, problem.hidden_size))
     bias = problem.hidden if problem.down_bias is None else problem.down_bias
-    mxfp4_down_product[(blocks * triton.cdiv(problem.hidden_size, plan.down.n),)](
+    down = mxfp4_down_product[(blocks * triton.cdiv(problem.hidden_size, plan.down.n),)](
         inner, *second, bias, partial, problem.topk_weights, *order, slot_count,
         problem.hidden_size, problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None,
         **_tile_arguments(problem, plan.down, problem.intermediate_size, is_direct=plan.is_direct),
         **second_layout, **launch,
     )  # fmt: skip
+    if first_layout["LAID"] and is_in_pairs(problem):
+        for compiled in (gate_up, down):
+            require_order(compiled)
     return launch_sum(problem, partial, launch)
 
 

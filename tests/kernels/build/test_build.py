@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
-from perfgate_moe.build.build import SHARED_BYTES, build, find_disorder, judge, parse_arch
+from perfgate_moe.build.build import SHARED_BYTES, build, judge, parse_arch
 from perfgate_moe.build.recipes import KernelRecipe, find_archs, recipes
 from perfgate_moe.build.sass import MachineCode, inspect
 from perfgate_moe.errors import BuildError, MoeInputError
@@ -127,23 +127,6 @@ def test_build__bricks_bring_a_thread_its_own_bytes():
     assert laid.count("LDS.U8") == 0
     assert packed.count("LDS.U8") > 0
     assert laid.count("PRMT") < packed.count("PRMT") / 4
-
-
-LINEAR = "#linear = #ttg.linear<{register = [[0, 0, %s], [0, 0, %s], [1, 0, 0]], lane = [[0, 0, 4]]}>\n"
-WOVEN = '%0:2 = tt.elementwise_inline_asm "{}" {packed_element = 4 : i32} %1, %2 : tensor<2x1x2048xi8, #linear>, tensor<2xbf16>'
-
-
-@pytest.mark.parametrize(
-    ("text", "problems"),
-    [
-        (LINEAR % (1, 2) + WOVEN, []),
-        (LINEAR % (1, 8) + WOVEN, ["bytes of a word lie apart in #linear"]),
-        (WOVEN, ["bytes of a word lie apart in #linear"]),
-        (LINEAR % (1, 2), ["no assembly over four bytes"]),
-    ],
-)
-def test_find_disorder__of_words_whose_bytes_lie_apart(text, problems):
-    assert list(find_disorder(text)) == problems
 
 
 def test_parse_arch__refuses_an_unknown_one():

@@ -13,6 +13,7 @@ from perfgate_moe.engines import micro_swap, plugin
 from perfgate_moe.engines.counters import Counters
 from perfgate_moe.engines.micro_swap import MicroSwap, RunnerCall, Waiting, read_layer
 from perfgate_moe.engines.swap import ServerState
+from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 
@@ -143,6 +144,18 @@ def test_run__leaves_weights_without_bricks_and_parts_that_are_not_known(swap):
 
     reasons = {"weights that were not laid out in bricks": 1, "the unknown w2_zero_point": 1}
     assert swap.counters.fallbacks == reasons
+
+
+def test_run__leaves_a_layer_whose_kernel_is_refused_when_it_runs(swap, monkeypatch):
+    def refuse(*_):
+        raise NotApplicableError("bricks: bytes of a word lie apart")
+
+    monkeypatch.setattr(micro_swap, "choose_by_score", lambda *_: None)
+    monkeypatch.setattr(micro_swap, "fused_moe", refuse)
+    found = swap.run(theirs, core_of(), inputs_of(swap), weights_of(swap), {})
+
+    assert found[-1] == 2
+    assert swap.counters.fallbacks == {"bricks: bytes of a word lie apart": 1}
 
 
 @pytest.mark.parametrize(("rest", "words"), [(({}, "adapters"), {}), (({},), {"hooks": "adapters"})])

@@ -12,7 +12,17 @@ import torch
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
-from perfgate_moe.layer.bricks import FOLDED_ASSEMBLY, HIGHEST_FOLDED, LOWERING, PLAIN_ASSEMBLY, lay_out, make_bricks
+from perfgate_moe.layer import bricks
+from perfgate_moe.layer.bricks import (
+    FOLDED_ASSEMBLY,
+    HIGHEST_FOLDED,
+    LOWERING,
+    PLAIN_ASSEMBLY,
+    find_disorder,
+    lay_out,
+    make_bricks,
+    require_order,
+)
 from perfgate_moe.layer.mxfp4 import PAIRS_TO_BFLOAT16, is_in_pairs
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS
 
@@ -147,3 +157,31 @@ def test_is_in_pairs__bricks_on_hopper_alone(monkeypatch, capability, form, foun
     hidden = SimpleNamespace(dtype=torch.bfloat16, is_cuda=True, device=SimpleNamespace(type="cuda"))
 
     assert is_in_pairs(SimpleNamespace(form=form, hidden=hidden)) is found
+
+
+LINEAR = "#linear = #ttg.linear<{register = [[0, 0, %s], [0, 0, %s], [1, 0, 0]], lane = [[0, 0, 4]]}>\n"
+WOVEN = '%0:2 = tt.elementwise_inline_asm "{}" {packed_element = 4 : i32} %1, %2 : tensor<2x1x2048xi8, #linear>, tensor<2xbf16>'
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (LINEAR % (1, 2) + WOVEN, []),
+        (LINEAR % (1, 8) + WOVEN, ["bytes of a word lie apart in #linear"]),
+        (WOVEN, ["bytes of a word lie apart in #linear"]),
+        (LINEAR % (1, 2), ["no assembly over four bytes"]),
+    ],
+)
+def test_find_disorder__of_words_whose_bytes_lie_apart(text, problems):
+    assert list(find_disorder(text)) == problems
+
+
+def test_require_order__of_a_kernel_once(monkeypatch):
+    monkeypatch.setattr(bricks, "_ORDERED", set())
+    apart, right = ({"ttgir": LINEAR % places + WOVEN} for places in ((1, 8), (1, 2)))
+
+    for _ in range(2):
+        with pytest.raises(NotApplicableError, match=r"bricks: bytes of a word lie apart in #linear: Triton .* orders"):
+            require_order(SimpleNamespace(hash="apart", asm=apart))
+    require_order(SimpleNamespace(hash="right", asm=right))
+    require_order(SimpleNamespace(hash="right", asm={}))
