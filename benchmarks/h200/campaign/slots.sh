@@ -45,11 +45,11 @@ print(rows[sys.argv[1]])' "${rows%% *}")
 
 wait_slots() {
   local ends=$((SECONDS + $1))
-  while [ $SECONDS -lt $ends ] && pgrep -f campaign/campaign.py > /dev/null; do sleep 5; done
+  while sleep 5 && [ $SECONDS -lt $ends ] && pgrep -f campaign/campaign.py > /dev/null; do :; done
   for slot in "$home"/slot-*; do
     echo "== $slot"
     # Its lines are those of campaign.log, and behind them why a campaign broke off.
-    tail -n 6 "$slot/out.log"
+    tail -n 6 "$slot/out.log" || true
   done
   rm -f "$OUT"/lease.tar.xz.*
   (cd "$home" && find slot-* -type f -regex 'slot-[0-9]+/\(results/.*\|campaign\.log\|state\.json\)' -print0 |
