@@ -127,7 +127,7 @@ def test_layer__keeps_the_cells_before_one_that_fails(layer, monkeypatch, tmp_pa
 def test_choose_subjects__quantised_weights_have_two(layer):
     assert layer.choose_subjects("fp8", None) == ["ours-slots", "sglang"]
     assert "ours-atomic32" in layer.choose_subjects("plain", None)
-    with pytest.raises(SystemExit, match="--subjects ours-owner: fp8 has ours-slots, sglang"):
+    with pytest.raises(SystemExit, match="--subjects ours-owner: fp8 has ours-slots, sglang, sglang-deep-gemm, vllm"):
         layer.choose_subjects("fp8", ["ours-owner", "sglang"])
 
 
@@ -140,7 +140,7 @@ def test_choose_subjects__vllm_only_where_it_is_installed(layer, monkeypatch, ca
     monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
 
     assert layer.choose_subjects("plain", None)[-1] == layer.choose_subjects("fp8", None)[-1] == "vllm"
-    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, ours-bricks, sglang, sglang-mxfp4$"):
+    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, ours-bricks, sglang, sglang-mxfp4, sglang-marlin$"):
         layer.choose_subjects("mxfp4", ["vllm"])
 
 
