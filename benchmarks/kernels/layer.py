@@ -6,8 +6,9 @@ Layers with quantised weights have one variant of ours, whose 4-bit weights lie 
 Hopper's matrix units take them (`ours-bricks`), and SGLang's plain layer is the peer. It reads 8-bit weights as they
 are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so. For 4-bit
 weights SGLang's default is another runner, `sglang-mxfp4`, which reads them as they are and chooses tiles by itself; it is
-timed with what its router makes for both products, and as `sglang-mxfp4-routed` with that made before. vLLM has one cut for
-both products, and other layers for 4-bit weights. What is not installed is left out.
+timed with what its router makes for both products, and as `sglang-mxfp4-routed` with that made before. `sglang-marlin` is its
+Marlin runner of 4-bit weights, `sglang-deep-gemm` its DeepGEMM runner of 8-bit ones. vLLM has one cut for both products, and
+other layers for 4-bit weights. What is not installed is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 import torch
 from table import read_survey
 
-from perfgate_moe.engines import sglang_mxfp4_peer, vllm_peer
+from perfgate_moe.engines import sglang_mxfp4_peer, sglang_runners, vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
@@ -40,6 +41,7 @@ from perfgate_moe.timing.survey import read_state
 from perfgate_moe.timing.timing import capture, interleave, profile_us, ratio_interval
 from perfgate_moe.timing.tuner import (
     OURS_IN_BRICKS,
+    OWN_TILES,
     UNLIMITED,
     UPSTREAM_MXFP4,
     VLLM,
@@ -53,8 +55,11 @@ from perfgate_moe.timing.tuner import (
 
 ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
-QUANTISED_SUBJECTS = {"fp8": ("ours-slots", "sglang", VLLM), "mxfp4": ("ours-slots", OURS_IN_BRICKS, "sglang", UPSTREAM_MXFP4)}
-OPTIONAL = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer}
+QUANTISED_SUBJECTS = {
+    "fp8": ("ours-slots", "sglang", sglang_runners.DEEP_GEMM, VLLM),
+    "mxfp4": ("ours-slots", OURS_IN_BRICKS, "sglang", UPSTREAM_MXFP4, sglang_runners.MARLIN),
+}
+OPTIONAL = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer, **sglang_runners.RUNNERS}
 Known = Mapping[int, Mapping[str, TilePlan]]
 """Plans that are not searched for, by tokens and subject."""
 Find = Callable[[str, Sequence[Problem]], tuple[TilePlan, Searched]]
@@ -93,7 +98,7 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     plans: dict[str, TilePlan | None] = dict.fromkeys(chosen)
     searched = {}
     for subject in chosen:
-        if subject != UPSTREAM_MXFP4:
+        if subject not in OWN_TILES:
             plans[subject], found = find(subject, layers[subject])
             searched[subject] = {"tried": len(found.seen), "seconds_us": found.seen}
     tuning_s = time.perf_counter() - began
@@ -195,7 +200,7 @@ def warm_plans(
     """Every (subject, plan) of the first stage of every search, once per divisibility class of the slot count."""
     tasks = {}
     for count in tokens:
-        for subject in set(subjects) - {UPSTREAM_MXFP4} - set(known.get(count, ())):
+        for subject in set(subjects) - set(OWN_TILES) - set(known.get(count, ())):
             layer = as_read(subject, SHAPES[shape])
             form = "bricks" if subject == OURS_IN_BRICKS else layer.quant
             tiles = search.space(count * layer.k / min(layer.E, count * layer.k), form)
@@ -267,6 +272,22 @@ def choose_subjects(shape: str, named: list[str] | None) -> list[str]:
     return [subject for subject in named or applicable if subject not in missing]
 
 
+def try_own(subject: str, weights: Sequence[Problem], sets: Sequence[Problem]) -> Sequence[Problem]:
+    """The weights of a subject, in its own layout if it is one of OWN_TILES; none of one that does not run here.
+
+    Such a runner compiles with what lies beside it: where that fails, the others are measured.
+    """
+    if subject not in OWN_TILES:
+        return weights
+    try:
+        own = read_weights(subject, sets)
+        runner(subject, None)(own[0])
+    except Exception as error:  # noqa: BLE001 - another's code, which may raise anything
+        print(f"{subject} is left out: {type(error).__name__}: {str(error)[-600:]}", flush=True)
+        return ()
+    return own
+
+
 def read_plans(path: Path, shape: str) -> Known:
     """The plans of each subject of an earlier file, by tokens."""
     cells = [one for one in read_survey(path)["cells"] if one["shape"] == shape]
@@ -297,8 +318,9 @@ def main() -> None:
     sets = weight_sets(SHAPES[options.shape], "cuda")
     wide = read_weights("sglang", sets)  # once, and only where it differs
     weights = {subject: wide if subject.startswith("sglang") else sets for subject in subjects}
-    for subject in {OURS_IN_BRICKS, UPSTREAM_MXFP4} & set(weights):
-        weights[subject] = read_weights(subject, sets)
+    if OURS_IN_BRICKS in weights:
+        weights[OURS_IN_BRICKS] = read_weights(OURS_IN_BRICKS, sets)
+    weights = {subject: own for subject in weights if (own := try_own(subject, weights[subject], sets))}
     head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
     print(f"ready after {time.perf_counter() - began:.0f} s: {head['ceilings']}", flush=True)
     budget = Budget(seconds=options.seconds, plans=UNLIMITED.plans)

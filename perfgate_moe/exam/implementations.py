@@ -54,6 +54,7 @@ class Implementation:
 
 _OURS = "perfgate_moe.layer.fused"
 _SGLANG = "perfgate_moe.engines.sglang_peer"
+_RUNNERS = "perfgate_moe.engines.sglang_runners"
 BUILT_IN = (
     Implementation(name="torch-float32", target="perfgate_moe.layer.reference:float32"),
     Implementation(name="torch-staged", target="perfgate_moe.layer.reference:staged"),
@@ -66,6 +67,8 @@ BUILT_IN = (
     Implementation(name="sglang", target=f"{_SGLANG}:plain", needs_gpu=True),
     Implementation(name="sglang-fused-sum", target=f"{_SGLANG}:fused_sum", needs_gpu=True, is_deterministic=False),
     Implementation(name="sglang-mxfp4", target="perfgate_moe.engines.sglang_mxfp4_peer:layer", needs_gpu=True),
+    Implementation(name="sglang-marlin", target=f"{_RUNNERS}:marlin", needs_gpu=True),
+    Implementation(name="sglang-deep-gemm", target=f"{_RUNNERS}:deep_gemm", needs_gpu=True),
     Implementation(name="vllm", target="perfgate_moe.engines.vllm_peer:layer"),
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from perfgate_moe.engines import sglang_mxfp4_peer, sglang_peer, vllm_peer
+from perfgate_moe.engines import sglang_mxfp4_peer, sglang_peer, sglang_runners, vllm_peer
 from perfgate_moe.errors import MoeInputError, TuningError
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
@@ -27,6 +27,8 @@ from perfgate_moe.timing.timing import LayerFunction, interleave, quick_us, rati
 
 ROUNDS = 20
 OURS, OURS_IN_BRICKS, UPSTREAM, UPSTREAM_MXFP4, VLLM = "ours-slots", "ours-bricks", "sglang", "sglang-mxfp4", "vllm"
+OWN_TILES = (UPSTREAM_MXFP4, *sglang_runners.RUNNERS)
+"""SGLang's runners that choose tiles by themselves, and read weights in layouts of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +69,14 @@ UNLIMITED = Budget(seconds=float("inf"), plans=1 << 30)
 def runner(subject: str, plan: TilePlan | None) -> LayerFunction:
     """The function that runs a subject, ours, SGLang's or vLLM's, with a plan; None is their own choice of tiles.
 
-    SGLang's layer of 4-bit weights has no other choice.
+    SGLang's runners of OWN_TILES have no other choice.
     """
     if subject == VLLM:
         return partial(vllm_peer.layer, plan=plan)
     if subject == UPSTREAM_MXFP4:
         return sglang_mxfp4_peer.layer
+    if subject in sglang_runners.RUNNERS:
+        return partial(sglang_runners.layer, subject)
     if subject.startswith("sglang"):
         return partial(sglang_peer.fused_experts, is_sum_fused=subject.endswith("fused-sum"), plan=plan)
     return partial(fused.fused_moe, plan=plan)
@@ -97,18 +101,20 @@ def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITE
 
 def read_weights(subject: str, weights: Sequence[Problem]) -> Sequence[Problem]:
     """The weights as a subject reads them, as a server has them once they are loaded: SGLang's Triton layer 4-bit ones in 16
-    bits, SGLang's layer of 4-bit weights in the layout of its products, ours in bricks.
+    bits, SGLang's runners of OWN_TILES in the layout of their products, ours in bricks.
     """
     if subject == OURS_IN_BRICKS:
         return [lay_out(each) for each in weights]
     if subject == UPSTREAM_MXFP4:
         return [sglang_mxfp4_peer.load(each) for each in weights]
+    if subject in sglang_runners.RUNNERS:
+        return [sglang_runners.load(subject, each) for each in weights]
     return [sglang_peer.widen(each) for each in weights] if subject.startswith("sglang") else weights
 
 
 def name_weights(subject: str, layer: Problem) -> str:
     """What a subject's weights are, for a reader: `mxfp4`, or `16 bits (widened from mxfp4)`."""
-    is_widened = subject.startswith("sglang") and subject != UPSTREAM_MXFP4 and layer.quant == "mxfp4"
+    is_widened = subject.startswith("sglang") and subject not in OWN_TILES and layer.quant == "mxfp4"
     own = sglang_peer.WIDENED if is_widened else layer.quant
     return "16 bits" if own == "none" else own
 

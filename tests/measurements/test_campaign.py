@@ -1,5 +1,6 @@
 """benchmarks/h200/campaign: what a call begins, where it stops, what travels; the recorder's figures; what is packed."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
-from benchmarks.h200.campaign import bundle, campaign, keep, recorder, releases, symbols
+from benchmarks.h200.campaign import bundle, campaign, compiled, keep, recorder, releases, symbols
 from benchmarks.h200.campaign.campaign import (
     Campaign,
     Place,
@@ -380,9 +381,9 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
             context = command.make_context(row.command[0], argv[4:])
             build_injection_environment(context.params.get("candidate_inject"))
         if row.module == keep.__name__:
-            is_module = row.command[0] == "-m"
-            script = campaign.ROOT / row.command[0].removeprefix("{root}/")
-            assert find_spec(row.command[1]) if is_module else script.is_file()
+            words = row.command[2:] if row.command[0] == "--python" else row.command
+            script = campaign.ROOT / words[0].removeprefix("{root}/")
+            assert find_spec(words[1]) if words[0] == "-m" else script.is_file()
         elif row.command[0] == "run" and "{root}" not in row.scenario:
             assert load_scenario(row.scenario).blocks.windows >= 3
             assert row.gpus == max(1, load_scenario(row.scenario).server.gpus)
@@ -396,6 +397,39 @@ def test_keep__what_a_command_printed_and_how_it_ended(tmp_path):
     assert (told["exit_code"], told["argv"]) == (3, words)
     assert str(tmp_path / "caches") in (tmp_path / "kept" / "output.txt").read_text()
     assert json.loads((tmp_path / "kept" / "run.json").read_text()) == told
+
+
+def test_keep__a_command_may_name_the_python_of_a_release(tmp_path):
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    keep.keep(["--python", str(python), "-c", "import sys; print(sys.executable)"], tmp_path / "kept", None)
+
+    assert (tmp_path / "kept" / "output.txt").read_text() == f"{python}\n"
+
+
+SGLANG_NAMES = """
+_QUOTED_INCLUDE_RE = re.compile(r'#include "([^"]+)"')
+OTHER = torch.device("cuda")
+def _local_jit_source_hash(source_files: List[str]) -> str:
+    text = pathlib.Path(source_files[0]).read_text()
+    return hashlib.sha256((text + str(_QUOTED_INCLUDE_RE.findall(text))).encode()).hexdigest()[:16]
+"""
+
+
+def test_compiled__a_module_has_the_name_by_which_sglang_finds_it(tmp_path):
+    kernels = tmp_path / "sglang" / "jit_kernel"
+    source = kernels / "csrc" / "gemm" / "marlin" / "gptq_marlin_repack.cuh"
+    for path, text in ((kernels / "utils" / "compile.py", SGLANG_NAMES), (source, '#include "marlin.cuh"')):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    (tmp_path / "tvm_ffi").mkdir()
+    (tmp_path / "tvm_ffi" / "_version.py").write_text("version: str\n__version__ = version = '0.1.11'\n")
+
+    module, place = compiled.name_module(tmp_path, "gptq_marlin_repack")
+
+    digest = hashlib.sha256(b"#include \"marlin.cuh\"['marlin.cuh']").hexdigest()[:16]
+    assert module == f"sgl_kernel_jit_gptq_marlin_repack_{digest}"
+    assert place == f"{module}__arch_9.0a__tvmffi_0.1.11"
 
 
 def test_keep__the_last_out_is_its_own(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@
     python -m benchmarks.h200.campaign.bundle sglang-0.5.17.tar.xz --release 0.5.17 --over sglang-0.5.16.tar.xz
     python -m benchmarks.h200.campaign.bundle vllm-0.26.0.tar.xz --release vllm-0.26.0 --over sglang-0.5.16.tar.xz
     python -m benchmarks.h200.campaign.bundle prefill-decode.tar.xz --release prefill-decode --over sglang-0.5.16.tar.xz
+    python -m benchmarks.h200.campaign.bundle peers.tar.xz --release peers --over sglang-0.5.16.tar.xz
 
 For Python 3.12 with torch 2.11 for CUDA 13 and Triton 3.6. `requirements.txt` beside this pins every wheel. Left out is what
 the Triton path of attention never loads: FlashAttention 3 and FlashMLA, machine code of other architectures, CUTLASS' headers,
@@ -83,6 +84,8 @@ OVERLAYS = {
         ),
         hidden=("triton_kernels/*",),
     ),
+    # What the bundle's release asks for besides and runs the layer with: DeepGEMM, with the headers that it compiles against.
+    "peers": Overlay(wheels=("sgl-deep-gemm==0.1.4.post1",)),
     # What the bundle's release needs besides for prefill and decode apart: of NIXL the way by UCX, for GPUs of one host, and
     # SGLang's mini balancer, which is Python. The Rust router beside it is imported for names of parsers alone.
     "prefill-decode": Overlay(

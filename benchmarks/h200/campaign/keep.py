@@ -3,8 +3,8 @@
     python -m benchmarks.h200.campaign.keep -m perfgate kernels check --impl sglang --matrix exam --device cuda --out FOLDER
 
 The last --out is this program's. FOLDER gets `output.txt` and `run.json`. A command that ends with an error is a result like
-any other, because a reproduction of a defect is meant to; only one that cannot be started fails. --caches DIR keeps what it
-compiles.
+any other, because a reproduction of a defect is meant to; only one that cannot be started fails. One that begins with
+`--python PATH` runs under that Python. --caches DIR keeps what it compiles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from perfgate.serving.engine.arms import list_caches
 
-LIMIT_S = 240.0
+LIMIT_S = 480.0  # of a call's ten minutes; what compiles Marlin alone takes 270
 PACKAGES = ("sglang", "torch", "triton")
 
 
@@ -34,12 +34,11 @@ def keep(words: Sequence[str], folder: Path, caches: Path | None) -> dict[str, o
     """
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **list_caches(caches)}
+    command = words[1:] if words[:1] == ["--python"] else [sys.executable, *words]
     code: int | str
     begun = time.monotonic()
     with (folder / "output.txt").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *words], env=environment, stdout=output, stderr=output, start_new_session=True
-        )
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
         try:
             code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:

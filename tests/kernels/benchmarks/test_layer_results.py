@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_layer__keeps_the_cells_before_one_that_fails(layer, monkeypatch, tmp_pa
 def test_choose_subjects__quantised_weights_have_two(layer):
     assert layer.choose_subjects("fp8", None) == ["ours-slots", "sglang"]
     assert "ours-atomic32" in layer.choose_subjects("plain", None)
-    with pytest.raises(SystemExit, match="--subjects ours-owner: fp8 has ours-slots, sglang"):
+    with pytest.raises(SystemExit, match="--subjects ours-owner: fp8 has ours-slots, sglang, sglang-deep-gemm, vllm"):
         layer.choose_subjects("fp8", ["ours-owner", "sglang"])
 
 
@@ -140,7 +141,7 @@ def test_choose_subjects__vllm_only_where_it_is_installed(layer, monkeypatch, ca
     monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
 
     assert layer.choose_subjects("plain", None)[-1] == layer.choose_subjects("fp8", None)[-1] == "vllm"
-    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, ours-bricks, sglang, sglang-mxfp4$"):
+    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, ours-bricks, sglang, sglang-mxfp4, sglang-marlin$"):
         layer.choose_subjects("mxfp4", ["vllm"])
 
 
@@ -182,6 +183,30 @@ def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(
     assert table.fastest_sglang(cell["samples_us"]) == "sglang-mxfp4-routed"
     cell["samples_us"] = {"sglang": [1.0], "ours-slots": [2.0], "sglang-mxfp4-routed": [3.0]}
     assert table.gain(cell, "ours-slots")[0] == 1.5
+
+
+def test_layer__times_sglangs_marlin_runner_beside_the_others_without_a_search(layer, monkeypatch, tmp_path):
+    monkeypatch.setitem(layer.OPTIONAL, "sglang-marlin", SimpleNamespace(is_installed=lambda: True))
+    monkeypatch.setattr(tuner.sglang_runners, "load", lambda _, problem: problem)
+    measure(layer, monkeypatch, tmp_path / "out.json", "mxfp4", "--tokens", "3")
+
+    (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert cell["weights"]["sglang-marlin"] == "mxfp4"
+    assert "sglang-marlin" in cell["samples_us"].keys() - cell["plans"].keys() - cell["searched"].keys()
+
+
+def test_layer__leaves_out_a_runner_that_does_not_compile_and_measures_the_others(layer, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(layer.OPTIONAL, "sglang-marlin", SimpleNamespace(is_installed=lambda: True))
+
+    def load(*_):
+        raise RuntimeError("ninja: build stopped")
+
+    monkeypatch.setattr(tuner.sglang_runners, "load", load)
+    measure(layer, monkeypatch, tmp_path / "out.json", "mxfp4", "--tokens", "3")
+
+    assert "sglang-marlin is left out: RuntimeError: ninja: build stopped\n" in capsys.readouterr().out
+    (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert {"ours-bricks", "sglang"} < set(cell["samples_us"])
 
 
 @pytest.mark.parametrize("shape", ["fp8", "mxfp4"])
