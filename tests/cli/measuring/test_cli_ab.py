@@ -76,7 +76,7 @@ def test_ab__each_arm_has_compile_caches_of_its_own(monkeypatch, tmp_path):
         (["--python", ""], "--python: is empty; give it a value, or leave it out"),
         (["--env", "A=1", "--base-python", ""], "--base-python: is empty"),
         (["--env", "A=1", "--out", ""], "--out: is empty"),
-        (["--env", "A=1", "--expect-log", ""], "log: is empty, which anything matches"),
+        (["--env", "A=1", "--expect-log", ""], "--expect-log: is empty"),
         (["--env", "A=1", "--resume"], "--resume: no session of"),
     ],
 )
