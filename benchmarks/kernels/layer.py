@@ -31,6 +31,7 @@ from table import read_survey
 from perfgate_moe.engines import sglang_mxfp4_peer, sglang_runners, vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.layer.bricks import lay_out
 from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_from, plan_to
@@ -173,14 +174,20 @@ def as_read(subject: str, case: LayerCase) -> LayerCase:
     return replace(case, quant="none") if case.quant == "mxfp4" and subject.startswith("sglang") else case
 
 
+def form_of(subject: str, case: LayerCase) -> str:
+    """How a subject's weights lie, of a case as it has them."""
+    return "bricks" if subject == OURS_IN_BRICKS else case.quant
+
+
 def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     """In a worker: run one plan once, which leaves its kernels in Triton's cache."""
     subject, shape, tokens, entry = task
     case = as_read(subject, SHAPES[shape])
     try:
-        if (subject, case) not in _WORKER:
-            (_WORKER[subject, case],) = read_weights(subject, [blank(case)]) if subject == OURS_IN_BRICKS else [blank(case)]
-        layer = _WORKER[subject, case]
+        form = form_of(subject, case)
+        if (form, case) not in _WORKER:
+            _WORKER[form, case] = lay_out(blank(case)) if form == "bricks" else blank(case)
+        layer = _WORKER[form, case]
         hidden = torch.randn(tokens, case.H, device="cuda", dtype=layer.hidden.dtype)
         ids = torch.arange(tokens * case.k, device="cuda", dtype=torch.int32).view(tokens, -1) % case.E
         router = torch.ones(tokens, case.k, device="cuda")
@@ -192,6 +199,7 @@ def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
 
 
 _WORKER: dict[tuple[str, LayerCase], Problem] = {}
+"""One layer for all subjects that read the same weights."""
 
 
 def warm_plans(
@@ -202,7 +210,7 @@ def warm_plans(
     for count in tokens:
         for subject in set(subjects) - set(OWN_TILES) - set(known.get(count, ())):
             layer = as_read(subject, SHAPES[shape])
-            form = "bricks" if subject == OURS_IN_BRICKS else layer.quant
+            form = form_of(subject, layer)
             tiles = search.space(count * layer.k / min(layer.E, count * layer.k), form)
             for plan in first_stage(subject, tiles, form, count):
                 tasks[subject, shape, count * layer.k % 16 == 0, json.dumps(plan_to(plan))] = count

@@ -225,6 +225,22 @@ def test_warm_plans__hold_the_first_stage_of_every_side(layer, monkeypatch, shap
     assert seen <= tasks
 
 
+@pytest.mark.parametrize(
+    ("shape", "subjects", "forms"),
+    [
+        ("plain", ("ours-slots", "ours-owner", "sglang"), ["none"]),
+        ("mxfp4", ("ours-slots", "ours-bricks"), ["mxfp4", "bricks"]),
+    ],
+)
+def test_compile_one__keeps_one_layer_for_all_that_read_the_same_weights(layer, monkeypatch, shape, subjects, forms):
+    monkeypatch.setattr(layer, "blank", lambda case: build(replace(case, M=1)))
+    for subject in subjects * 2:
+        layer.compile_one((subject, shape, 1, {}))
+
+    assert [form for form, _ in layer._WORKER] == forms
+    assert [held.form for held in layer._WORKER.values()] == forms
+
+
 def test_floor_us__counts_bytes_of_the_format_and_holds_products_against_its_matrix_units():
     wide, packed, coded = (build(replace(SMALL[name], M=4, H=128, I=128)) for name in ("plain", "mxfp4", "fp8"))
 
