@@ -326,24 +326,23 @@ def _fp8_product(product: str, plan: TilePlan, tiles: Tiles, dtype: str, activat
     )  # fmt: skip
 
 
-def _plans(quant: str, dtype: str) -> Iterator[tuple[TilePlan, tuple[Activation, ...]]]:
+def _plans(form: str, dtype: str) -> Iterator[tuple[TilePlan, tuple[Activation, ...]]]:
     """Default and stored plans for both kinds of layer; the rest of the search space for one, and one dtype."""
-    known = tuple(dict.fromkeys((*QUANTISED_PLANS[quant], *stored_plans(quant))))
+    known = tuple(dict.fromkeys((*QUANTISED_PLANS[form], *stored_plans(form))))
     yield from ((plan, (SWIGLU, SILU)) for plan in known)
     if dtype == "bfloat16":
-        tiles = tuple(dict.fromkeys(each for part in SPACES[quant] for each in part))
-        yield from ((plan, (KINDS[quant],)) for plan in dict.fromkeys(first_plans(tiles, quant)) if plan not in known)
+        tiles = tuple(dict.fromkeys(each for part in SPACES[form] for each in part))
+        yield from ((plan, (KINDS[form],)) for plan in dict.fromkeys(first_plans(tiles, form)) if plan not in known)
 
 
 def mxfp4_recipes(dtype: str) -> Iterator[KernelRecipe]:
     """4-bit weights become 16-bit ones in registers, on any architecture."""
     types = _types(dtype) | {"pairs": "*u8", "scales": "*u8"}
-    for plan, activations in _plans("mxfp4", dtype):
-        for activation in activations:
-            yield from (_mxfp4_recipe(plan, dtype, activation, types, is_gate_up=first) for first in (True, False))
-    for plan, activations in _plans("bricks", dtype):
-        for activation in activations:
-            yield from (in_bricks(_mxfp4_recipe(plan, dtype, activation, types, is_gate_up=first)) for first in (True, False))
+    for form in ("mxfp4", "bricks"):
+        for plan, activations in _plans(form, dtype):
+            for activation, is_gate_up in product(activations, (True, False)):
+                recipe = _mxfp4_recipe(plan, dtype, activation, types, is_gate_up=is_gate_up)
+                yield in_bricks(recipe) if form == "bricks" else recipe
 
 
 def in_bricks(recipe: KernelRecipe) -> KernelRecipe:

@@ -8,8 +8,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfgate_moe.engines.switch import PROOF
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 INTERVAL_S = 5.0
 
@@ -68,6 +72,13 @@ class Counters:
         print(str(self), flush=True)
         if self.path is not None:
             replace_file(rank_path(self.path, find_rank()), json.dumps(self.as_json(), indent=1) + "\n")
+
+
+def is_captured(answer: Tensor) -> bool:
+    """Whether what was just computed goes into a CUDA graph."""
+    import torch  # noqa: PLC0415 - loaded in a server anyway
+
+    return bool(answer.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def find_rank() -> int:

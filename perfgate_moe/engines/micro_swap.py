@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfgate_moe.engines.counters import Counters
-from perfgate_moe.engines.swap import LAYER_TYPES, ServerState, choose_plan
+from perfgate_moe.engines.counters import Counters, is_captured
+from perfgate_moe.engines.swap import LAYER_TYPES, ServerState, choose_plan, list_server_objections
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import choose_by_score
 from perfgate_moe.layer.bricks import Bricks, LaidOut, make_bricks, pose
@@ -114,8 +114,7 @@ class MicroSwap:
         except NotApplicableError as reason:
             self.counters.count_fallback(str(reason))
             return original(core, make_tables(runner_input, self.tables), quant_info, *rest, **words)
-        is_captured = answer.is_cuda and torch.cuda.is_current_stream_capturing()
-        self.counters.count_computed(f"{plan.variant} in bricks", is_captured=is_captured)
+        self.counters.count_computed(f"{plan.variant} in bricks", is_captured=is_captured(answer))
         return self.output(hidden_states=answer)
 
 
@@ -173,12 +172,7 @@ def _objections(asked: RunnerCall, server: ServerState) -> Iterator[str]:
         yield "weights that were not laid out in bricks"
     else:
         yield from _layout_objections(asked.inputs.hidden_states, asked.waiting.scores, gate_up)
-    if server.is_deterministic:
-        yield "deterministic inference: tiles depend on the batch"
-    if server.is_symmetric:
-        yield "answer in symmetric memory"
-    if not (asked.inputs.hidden_states.is_cuda or server.is_interpreted):
-        yield f"device {asked.inputs.hidden_states.device.type}"
+    yield from list_server_objections(server, asked.inputs.hidden_states.device, is_new=True)
 
 
 def _unasked(config: Any) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perfgate_moe.engines.counters import Counters
+from perfgate_moe.engines.counters import Counters, is_captured
 from perfgate_moe.engines.sglang_layer import (
     ALLOCATOR,
     CORE,
@@ -167,8 +167,6 @@ class Swap:
 
     def run(self, original: Callable[[], Any], call: dict[str, Any]) -> Any:
         """The layer's answer, by our kernels or by `original`."""
-        import torch  # noqa: PLC0415 - loaded in a server anyway
-
         from perfgate_moe.engines.swap import choose_plan, read_call  # noqa: PLC0415 - loads torch
         from perfgate_moe.layer.fused import fused_moe  # noqa: PLC0415 - loads Triton
 
@@ -179,8 +177,7 @@ class Swap:
             self.counters.count_fallback(str(reason))
             return self._leave(original)
         answer = fused_moe(problem, plan)
-        is_captured = answer.is_cuda and torch.cuda.is_current_stream_capturing()
-        self.counters.count_computed(plan.variant, is_captured=is_captured)
+        self.counters.count_computed(plan.variant, is_captured=is_captured(answer))
         return answer
 
     def server(self) -> ServerState:

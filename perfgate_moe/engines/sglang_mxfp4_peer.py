@@ -10,7 +10,7 @@ rows by expert that both products read. So these are steps of their own: `layer`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -83,9 +83,8 @@ def load(problem: Problem) -> Loaded:
     if bool((problem.topk_ids < 0).any()):
         raise NotApplicableError("SGLang's triton_kernel runner has all experts at hand")
     names, scales = _names(), problem.scales
-    own = {field.name: getattr(problem, field.name) for field in fields(Problem)}
     return Loaded(
-        **own,
+        **problem.list_fields(),
         gate_up_product=_lay_out(names, problem.gate_up, scales.gate_up, problem.gate_up_bias),
         down_product=_lay_out(names, problem.down, scales.down, problem.down_bias),
     )

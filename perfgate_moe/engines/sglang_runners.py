@@ -10,7 +10,7 @@ SGLang's `humming` runner is none of them: up to 0.5.23 it has no activation of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -87,9 +87,8 @@ def load(name: str, problem: Problem) -> Prepared:
     wanted = RUNNERS[name]
     names = _names(wanted)
     weights = wanted.take(problem, names)
-    own = {field.name: getattr(problem, field.name) for field in fields(Problem)}
     return Prepared(
-        **own,
+        **problem.list_fields(),
         runner=names.runner(names.backend(wanted.backend), _configure(problem, names)),
         weights=weights,
         padding=-problem.hidden_size % wanted.multiple,

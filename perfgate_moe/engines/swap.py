@@ -121,12 +121,17 @@ def _objections(call: Call, server: ServerState) -> Iterator[str]:
     yield from _layout_objections(call)
     if not call["hidden_states"].shape[0]:
         yield "no tokens"
+    yield from list_server_objections(server, call["hidden_states"].device, is_new=not call["inplace"])
+
+
+def list_server_objections(server: ServerState, device: torch.device, *, is_new: bool) -> Iterator[str]:
+    """Why our kernels cannot compute any layer of this server on this device; `is_new` of an answer in memory of its own."""
     if server.is_deterministic:
         yield "deterministic inference: tiles depend on the batch"
-    if server.is_symmetric and not call["inplace"]:
+    if server.is_symmetric and is_new:
         yield "answer in symmetric memory"
-    if not (call["hidden_states"].is_cuda or server.is_interpreted):
-        yield f"device {call['hidden_states'].device.type}"
+    if not (device.type == "cuda" or server.is_interpreted):
+        yield f"device {device.type}"
 
 
 def _is_plain(value: object) -> bool:

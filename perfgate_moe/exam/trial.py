@@ -48,25 +48,15 @@ def judge_layer(text: str, run: Callable[[Problem], Any]) -> None:
 
 def run_layer(problem: Problem) -> Any:
     """The layer as a server asks for it: SGLang's runner for its Triton kernels, without expert parallelism."""
-    from sglang.srt.layers.moe.moe_runner import MoeRunner, MoeRunnerConfig  # noqa: PLC0415 - what is tried
-    from sglang.srt.layers.moe.moe_runner.triton import TritonMoeQuantInfo  # noqa: PLC0415 - the same
-    from sglang.srt.layers.moe.token_dispatcher.standard import StandardDispatchOutput  # noqa: PLC0415 - the same
+    from sglang.srt.layers.moe.moe_runner.triton import TritonMoeQuantInfo  # noqa: PLC0415 - what is tried
     from sglang.srt.layers.moe.topk import StandardTopKOutput  # noqa: PLC0415 - the same
-    from sglang.srt.layers.moe.utils import MoeRunnerBackend  # noqa: PLC0415 - the same
 
-    activation = problem.activation
-    config = MoeRunnerConfig(
-        num_experts=problem.experts, num_local_experts=problem.experts, top_k=problem.top_k, activation="silu", inplace=False,
-        routed_scaling_factor=problem.routed_scaling, gemm1_alpha=activation.alpha, gemm1_clamp_limit=activation.limit,
-        gate_up_interleaved=activation.interleaved,
-    )  # fmt: skip
     weights = TritonMoeQuantInfo(
         w13_weight=problem.gate_up, w2_weight=problem.down, b13=problem.gate_up_bias, b2=problem.down_bias
     )
     serve_on_cpu()
     chosen = StandardTopKOutput(problem.topk_weights, problem.topk_ids, problem.topk_weights)
-    handed = StandardDispatchOutput(hidden_states=problem.hidden, hidden_states_scale=None, topk_output=chosen)
-    return MoeRunner(MoeRunnerBackend.TRITON, config).run(handed, weights).hidden_states
+    return call_runner("triton", problem, weights, chosen)
 
 
 def run_micro_layer(problem: Problem) -> Any:
@@ -75,10 +65,7 @@ def run_micro_layer(problem: Problem) -> Any:
     SGLang's own kernels of it run on GPUs alone, and in bfloat16: what is left to SGLang ends in their complaint.
     """
     from sglang.srt.layers.moe import topk  # noqa: PLC0415 - what is tried
-    from sglang.srt.layers.moe.moe_runner import MoeRunner, MoeRunnerConfig  # noqa: PLC0415 - the same
     from sglang.srt.layers.moe.moe_runner.triton_kernels import TritonKernelsQuantInfo  # noqa: PLC0415 - the same
-    from sglang.srt.layers.moe.token_dispatcher.standard import StandardDispatchOutput  # noqa: PLC0415 - the same
-    from sglang.srt.layers.moe.utils import MoeRunnerBackend  # noqa: PLC0415 - the same
     from sglang.srt.layers.quantization import mxfp4  # noqa: PLC0415 - the same
 
     if not isinstance(problem.scales, MicroScales):
@@ -89,14 +76,24 @@ def run_micro_layer(problem: Problem) -> Any:
     scores.scatter_(1, problem.topk_ids.long(), problem.topk_weights.log())
     weights = ((problem.gate_up, problem.scales.gate_up), (problem.down, problem.scales.down))
     first, second = (mxfp4._swizzle_mxfp4(*weight, 8)[0] for weight in weights)  # noqa: SLF001 - hooked
+    held = TritonKernelsQuantInfo(w13_weight=first, w2_weight=second, w13_bias=problem.gate_up_bias, w2_bias=problem.down_bias)
+    return call_runner("triton_kernel", problem, held, topk.TritonKernelTopKOutput(*topk.routing(scores, problem.top_k)))
+
+
+def call_runner(backend: str, problem: Problem, weights: Any, chosen: Any) -> Any:
+    """The answer of one of SGLang's runners, by the name that a server's option has for it."""
+    from sglang.srt.layers.moe.moe_runner import MoeRunner, MoeRunnerConfig  # noqa: PLC0415 - what is tried
+    from sglang.srt.layers.moe.token_dispatcher.standard import StandardDispatchOutput  # noqa: PLC0415 - the same
+    from sglang.srt.layers.moe.utils import MoeRunnerBackend  # noqa: PLC0415 - the same
+
+    activation = problem.activation
     config = MoeRunnerConfig(
         num_experts=problem.experts, num_local_experts=problem.experts, top_k=problem.top_k, activation="silu", inplace=False,
-        gemm1_alpha=problem.activation.alpha, gemm1_clamp_limit=problem.activation.limit,
+        routed_scaling_factor=problem.routed_scaling, gemm1_alpha=activation.alpha, gemm1_clamp_limit=activation.limit,
+        gate_up_interleaved=activation.interleaved,
     )  # fmt: skip
-    held = TritonKernelsQuantInfo(w13_weight=first, w2_weight=second, w13_bias=problem.gate_up_bias, w2_bias=problem.down_bias)
-    chosen = topk.TritonKernelTopKOutput(*topk.routing(scores, problem.top_k))
     handed = StandardDispatchOutput(hidden_states=problem.hidden, hidden_states_scale=None, topk_output=chosen)
-    return MoeRunner(MoeRunnerBackend.TRITON_KERNELS, config).run(handed, held).hidden_states
+    return MoeRunner(MoeRunnerBackend(backend), config).run(handed, weights).hidden_states
 
 
 def serve_on_cpu() -> None:

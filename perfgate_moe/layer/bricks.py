@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -74,7 +74,7 @@ def lay_out(problem: Problem) -> LaidOut:
     if not problem.activation.interleaved:
         pairs, scales = alternate(pairs), alternate(scales)
     return LaidOut(
-        **{field.name: getattr(problem, field.name) for field in fields(Problem)},
+        **problem.list_fields(),
         gate_up_bricks=make_bricks(pairs, scales),
         down_bricks=make_bricks(problem.down, problem.scales.down),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from torch import Tensor
 
@@ -137,6 +138,10 @@ class Problem:
     def form(self) -> str:
         """How the weights lie, on which plans depend: their format, or another name where they were laid out for a device."""
         return self.quant
+
+    def list_fields(self) -> dict[str, Any]:
+        """What a problem is made of, by name, for one that holds more."""
+        return {field.name: getattr(self, field.name) for field in fields(Problem)}
 
     @property
     def pack(self) -> int:

@@ -117,17 +117,15 @@ _MXFP4_MANY = Tiles(m=64, n=128, k=64, warps=8)
 MXFP4_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW, is_direct=True)
 MXFP4_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW)
 MXFP4_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_MANY, down=_MXFP4_MANY)
-# Bricks are read in order, so they go deeper. Not tuned yet.
+# Bricks are read in order, so that few rows go deeper. Not tuned yet.
 _BRICKS_FEW = Tiles(m=16, n=64, k=128, group_m=1)
-_BRICKS_MANY = Tiles(m=64, n=128, k=64, warps=8)
 BRICKS_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_FEW, down=_BRICKS_FEW, is_direct=True)
 BRICKS_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_FEW, down=_BRICKS_FEW)
-BRICKS_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_MANY, down=_BRICKS_MANY)
 # By form: few tokens, few rows per expert, many.
 QUANTISED_PLANS = {
     "fp8": (FP8_DECODE, FP8_SMALL, FP8_LARGE),
     "mxfp4": (MXFP4_DECODE, MXFP4_SMALL, MXFP4_LARGE),
-    "bricks": (BRICKS_DECODE, BRICKS_SMALL, BRICKS_LARGE),
+    "bricks": (BRICKS_DECODE, BRICKS_SMALL, MXFP4_LARGE),
 }
 MANY_SLOTS_PER_EXPERT = 16
 

@@ -121,9 +121,9 @@ OWNER_DOWN = (
 )
 
 
-def space(rows_per_expert: float, quant: str = "none") -> tuple[Tiles, ...]:
-    """Tiles worth trying for a mean number of rows per active expert and a format of weights, each once."""
-    few, some, many = SPACES[quant]
+def space(rows_per_expert: float, form: str = "none") -> tuple[Tiles, ...]:
+    """Tiles worth trying for a mean number of rows per active expert and a form of weights, each once."""
+    few, some, many = SPACES[form]
     if rows_per_expert <= 4:
         return few
     if rows_per_expert <= 16:
@@ -132,7 +132,7 @@ def space(rows_per_expert: float, quant: str = "none") -> tuple[Tiles, ...]:
 
 
 def search(
-    variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[TilePlan], float], *, is_ours: bool, quant: str = "none"
+    variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[TilePlan], float], *, is_ours: bool, form: str = "none"
 ) -> TilePlan:
     """Greedy search: both products alike, the second alone, the tensor copy engine, launches, row tiles that share columns.
 
@@ -140,9 +140,9 @@ def search(
     launches: slots by themselves are another question.
     """
     best = min((TilePlan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
-    engines = _nothing if is_ours and quant != "none" else _engines
-    launches = _LAUNCHES[quant] if is_ours else _nothing
-    again = (_nothing,) if quant == "none" else (_downs,)
+    engines = _nothing if is_ours and form != "none" else _engines
+    launches = _LAUNCHES[form] if is_ours else _nothing
+    again = (_nothing,) if form == "none" else (_downs,)
     for stage in (_downs, engines, launches, *again, _groups):
         best = min((best, *stage(best, tiles)), key=seconds)
     return best
@@ -242,13 +242,13 @@ def _nothing(plan: TilePlan, tiles: tuple[Tiles, ...]) -> tuple[TilePlan, ...]:
 _LAUNCHES = MappingProxyType({"none": _launches, "fp8": _fp8_launches, "mxfp4": _mxfp4_launches, "bricks": _mxfp4_launches})
 
 
-def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[TilePlan]:
+def first_plans(tiles: tuple[Tiles, ...], form: str) -> Iterator[TilePlan]:
     """Our plans of quantised weights whose machine code differs: what is worth compiling before a search begins."""
     for plan in (TilePlan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles):
         sorted_and_direct = (plan, replace(plan, is_direct=True)) if plan.gate_up.m == 16 else (plan,)
         for each in sorted_and_direct:
             yield each
-            if quant == "fp8":
+            if form == "fp8":
                 yield from list(rounding_plans(each))[-1:]
 
 

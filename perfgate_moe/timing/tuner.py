@@ -96,7 +96,7 @@ def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITE
     if subject == "ours-owner":
         return min(owner_plans(tiles), key=seconds), searched
     variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
-    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), quant=form), searched
+    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), form=form), searched
 
 
 def read_weights(subject: str, weights: Sequence[Problem]) -> Sequence[Problem]:

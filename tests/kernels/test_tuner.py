@@ -178,7 +178,7 @@ def test_search__looks_at_the_second_product_again_after_the_launches():
     def seconds(plan):
         return 10 - 5 * plan.is_direct - (plan.gate_up.n == 32) - (plan.down.n == 256)
 
-    best = search(Variant.SLOTS, FP8_FEW_ROWS, seconds, is_ours=True, quant="fp8")
+    best = search(Variant.SLOTS, FP8_FEW_ROWS, seconds, is_ours=True, form="fp8")
 
     assert (best.is_direct, best.gate_up.n, best.down.n) == (True, 32, 256)
 

@@ -13,12 +13,12 @@ from perfgate_moe.layer.bricks import lay_out
 from perfgate_moe.layer.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
 from perfgate_moe.layer.tables import tuned as tuned_plan
 from perfgate_moe.layer.tiles import (
-    BRICKS_LARGE,
     DECODE,
     FP8_SMALL,
     LARGE,
     LARGE_NARROW,
     MEDIUM,
+    MXFP4_LARGE,
     QUANTISED_PLANS,
     SMALL,
     TilePlan,
@@ -70,10 +70,10 @@ def test_tuned__quantised_plans_stand_under_their_format(monkeypatch, quant):
 
 def test_tuned__plans_of_bricks_are_their_own(monkeypatch):
     packed = build(LayerCase(M=20, dtype="bfloat16", quant="mxfp4"))
-    table = {"E=8,k=4,H=64,I=96,swiglu,bricks": {16: Tuned(plan=BRICKS_LARGE, gain=1.2)}}
+    table = {"E=8,k=4,H=64,I=96,swiglu,bricks": {16: Tuned(plan=MXFP4_LARGE, gain=1.2)}}
     monkeypatch.setattr(tables, "stored", lambda _: table)
 
-    assert choose(lay_out(packed)) == BRICKS_LARGE
+    assert choose(lay_out(packed)) == MXFP4_LARGE
     assert choose(packed) == QUANTISED_PLANS["mxfp4"][1]
 
 
