@@ -2,8 +2,7 @@
 
 python benchmarks/kernels/layer.py --shape gpt-oss-20b --tokens 1 4 16 64 256 1024 4096 --out OUT.json
 
-Layers with quantised weights have one variant of ours, whose 4-bit weights lie as the checkpoint has them (`ours-slots`) or as
-Hopper's matrix units take them (`ours-bricks`), and SGLang's plain layer is the peer. It reads 8-bit weights as they
+Layers with quantised weights have one variant of ours, and SGLang's plain layer is the peer. It reads 8-bit weights as they
 are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so. For 4-bit
 weights SGLang's default is another runner, `sglang-mxfp4`, which reads them as they are and chooses tiles by itself; it is
 timed with what its router makes for both products, and as `sglang-mxfp4-routed` with that made before. `sglang-marlin` is its
@@ -17,7 +16,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -31,7 +30,6 @@ from table import read_survey
 from perfgate_moe.engines import sglang_mxfp4_peer, sglang_runners, vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.layer.bricks import lay_out
 from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_from, plan_to
@@ -41,7 +39,6 @@ from perfgate_moe.timing.shapes import LAYERS, SHAPES, problems, weight_sets
 from perfgate_moe.timing.survey import read_state
 from perfgate_moe.timing.timing import capture, interleave, profile_us, ratio_interval
 from perfgate_moe.timing.tuner import (
-    OURS_IN_BRICKS,
     OWN_TILES,
     UNLIMITED,
     UPSTREAM_MXFP4,
@@ -58,7 +55,7 @@ ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
 QUANTISED_SUBJECTS = {
     "fp8": ("ours-slots", "sglang", sglang_runners.DEEP_GEMM, VLLM),
-    "mxfp4": ("ours-slots", OURS_IN_BRICKS, "sglang", UPSTREAM_MXFP4, sglang_runners.MARLIN),
+    "mxfp4": ("ours-slots", "sglang", UPSTREAM_MXFP4, sglang_runners.MARLIN),
 }
 OPTIONAL = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer, **sglang_runners.RUNNERS}
 Known = Mapping[int, Mapping[str, TilePlan]]
@@ -107,8 +104,9 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     errors = {subject: check(subject, plans[subject], layers[subject][0], reference, precision) for subject in chosen}
     profiles = {subject: profile_us(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
     graphs = {subject: capture(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
+    control = "sglang" if "sglang" in chosen else chosen[-1]
+    graphs[f"{control}-again"] = capture(runner(control, plans[control]), layers[control])
     if "sglang" in graphs:
-        graphs["sglang-again"] = capture(runner("sglang", plans["sglang"]), layers["sglang"])
         graphs["sglang-untuned"] = capture(runner("sglang", None), layers["sglang"])
     if VLLM in graphs:
         graphs["vllm-untuned"] = capture(runner(VLLM, None), layers[VLLM])
@@ -117,14 +115,13 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
         graphs[ROUTED_AHEAD] = capture(runner(UPSTREAM_MXFP4, None), ahead)
     before = read_state()
     samples = interleave(graphs, LAYERS, ROUNDS, seed=tokens)
-    base = samples.get("sglang")
-    ratios = {name: ratio_interval(base, values) for name, values in samples.items()} if base else {}
+    ratios = {name: ratio_interval(samples[control], values) for name, values in samples.items()}
     return {
         "shape": shape, "tokens": tokens, "case": str(replace(SHAPES[shape], M=tokens)), "floor_us": floor_us(asked, limits),
         "weights": {subject: name_weights(subject, asked[0]) for subject in chosen},
         "plans": {name: plan_to(plan) for name, plan in plans.items() if plan}, "errors": errors,
         "samples_us": samples, "kernels_us": profiles,
-        "sglang_over_subject": ratios, "tuning_s": tuning_s, "searched": searched,
+        "control_over_subject": ratios, "tuning_s": tuning_s, "searched": searched,
         "card_before": before, "card_after": read_state(),
     }  # fmt: skip
 
@@ -133,7 +130,7 @@ def show(result: dict[str, Any]) -> None:
     medians = {name: sorted(values)[len(values) // 2] for name, values in result["samples_us"].items()}
     print(f"{result['shape']} M={result['tokens']} floor {result['floor_us']:.1f} us, tuned in {result['tuning_s']:.0f} s")
     for name, value in sorted(medians.items(), key=lambda pair: pair[1]):
-        middle, low, high = result["sglang_over_subject"].get(name, (0, 0, 0))
+        middle, low, high = result["control_over_subject"][name]
         error = result["errors"].get(name, {}).get("relative", float("nan"))
         weights = result["weights"].get(name, "")
         shown = ", ".join(f"{key[:22]} {value:.1f}" for key, value in result["kernels_us"].get(name, {}).items() if value > 0.5)
@@ -174,20 +171,14 @@ def as_read(subject: str, case: LayerCase) -> LayerCase:
     return replace(case, quant="none") if case.quant == "mxfp4" and subject.startswith("sglang") else case
 
 
-def form_of(subject: str, case: LayerCase) -> str:
-    """How a subject's weights lie, of a case as it has them."""
-    return "bricks" if subject == OURS_IN_BRICKS else case.quant
-
-
 def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     """In a worker: run one plan once, which leaves its kernels in Triton's cache."""
     subject, shape, tokens, entry = task
     case = as_read(subject, SHAPES[shape])
     try:
-        form = form_of(subject, case)
-        if (form, case) not in _WORKER:
-            _WORKER[form, case] = lay_out(blank(case)) if form == "bricks" else blank(case)
-        layer = _WORKER[form, case]
+        if case not in _WORKER:
+            (_WORKER[case],) = read_weights(subject, [blank(case)])
+        layer = _WORKER[case]
         hidden = torch.randn(tokens, case.H, device="cuda", dtype=layer.hidden.dtype)
         ids = torch.arange(tokens * case.k, device="cuda", dtype=torch.int32).view(tokens, -1) % case.E
         router = torch.ones(tokens, case.k, device="cuda")
@@ -198,7 +189,7 @@ def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     return ""
 
 
-_WORKER: dict[tuple[str, LayerCase], Problem] = {}
+_WORKER: dict[LayerCase, Problem] = {}
 """One layer for all subjects that read the same weights."""
 
 
@@ -210,9 +201,8 @@ def warm_plans(
     for count in tokens:
         for subject in set(subjects) - set(OWN_TILES) - set(known.get(count, ())):
             layer = as_read(subject, SHAPES[shape])
-            form = form_of(subject, layer)
-            tiles = search.space(count * layer.k / min(layer.E, count * layer.k), form)
-            for plan in first_stage(subject, tiles, form, count):
+            tiles = search.space(count * layer.k / min(layer.E, count * layer.k), layer.quant)
+            for plan in first_stage(subject, tiles, layer.quant, count):
                 tasks[subject, shape, count * layer.k % 16 == 0, json.dumps(plan_to(plan))] = count
     return [(subject, name, count, json.loads(text)) for (subject, name, _, text), count in tasks.items()]
 
@@ -296,10 +286,13 @@ def try_own(subject: str, weights: Sequence[Problem], sets: Sequence[Problem]) -
     return own
 
 
-def read_plans(path: Path, shape: str) -> Known:
-    """The plans of each subject of an earlier file, by tokens."""
+def read_plans(path: Path, shape: str, but: Collection[str]) -> Known:
+    """The plans of each subject of an earlier file, by tokens, but for some subjects."""
     cells = [one for one in read_survey(path)["cells"] if one["shape"] == shape]
-    return {one["tokens"]: {subject: plan_from(plan) for subject, plan in one["plans"].items()} for one in cells}
+    return {
+        one["tokens"]: {subject: plan_from(plan) for subject, plan in one["plans"].items() if subject not in but}
+        for one in cells
+    }
 
 
 def main() -> None:
@@ -311,6 +304,7 @@ def main() -> None:
     parser.add_argument(
         "--plans", type=Path, help="an earlier file of this, packed with xz or not, whose plans are not searched for"
     )
+    parser.add_argument("--search", nargs="+", default=[], help="subjects that are searched for all the same")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=UNLIMITED.seconds, help="search at most so long per side and cell")
     parser.add_argument(
@@ -319,15 +313,14 @@ def main() -> None:
     options = parser.parse_args()
     began = time.perf_counter()
     subjects = choose_subjects(options.shape, options.subjects)
-    known = read_plans(options.plans, options.shape) if options.plans else {}
+    known = read_plans(options.plans, options.shape, options.search) if options.plans else {}
     if options.workers:
         warm(warm_plans(options.shape, options.tokens, subjects, known), options.workers, options.deadline / 3)
     limits = measure_ceilings(has_fp8=SHAPES[options.shape].quant == "fp8")
     sets = weight_sets(SHAPES[options.shape], "cuda")
-    wide = read_weights("sglang", sets)  # once, and only where it differs
-    weights = {subject: wide if subject.startswith("sglang") else sets for subject in subjects}
-    if OURS_IN_BRICKS in weights:
-        weights[OURS_IN_BRICKS] = read_weights(OURS_IN_BRICKS, sets)
+    laid, wide = read_weights("ours-slots", sets), read_weights("sglang", sets)  # once, and only where it differs
+    sides = {"ours": laid, "sglang": wide, VLLM: sets}
+    weights = {subject: sides[subject.partition("-")[0]] for subject in subjects}
     weights = {subject: own for subject in weights if (own := try_own(subject, weights[subject], sets))}
     head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
     print(f"ready after {time.perf_counter() - began:.0f} s: {head['ceilings']}", flush=True)

@@ -19,18 +19,20 @@ from perfgate_moe.layer.tables import name_shape, read_table
 from perfgate_moe.timing.timing import ratio_interval
 
 OURS = ("ours-slots", "ours-owner")  # deterministic: what `automatic` may choose
-PACKED, BRICKS = "ours-slots", "ours-bricks"  # the same layer by how its 4-bit weights lie
-# Layers with quantised weights have no fused sum, and 4-bit ones another runner.
-RUNNER = ("sglang-mxfp4", "sglang-mxfp4-routed")
-THEIRS = ("sglang", "sglang-fused-sum", "sglang-untuned", *RUNNER)
+ROUTED_BEFORE, UNTUNED = "sglang-mxfp4-routed", "sglang-untuned"
+# Layers with quantised weights have one variant of ours, no fused sum, and other runners of SGLang's.
+RUNNERS = {
+    "fp8": {"sglang": "SGLang", UNTUNED: "stock", "sglang-deep-gemm": "DeepGEMM"},
+    "mxfp4": {
+        "sglang-mxfp4": "SGLang", ROUTED_BEFORE: "routed before", "sglang-marlin": "Marlin", "sglang": "widened",
+        UNTUNED: "widened, stock",
+    },
+}  # fmt: skip
+THEIRS = ("sglang", "sglang-fused-sum", *dict.fromkeys(name for runners in RUNNERS.values() for name in runners))
 NOISE = 0.005
 HEAD = (
     "| M | ours, us | atomic32, us | SGLang, us | fused sum, us | stock, us "
     "| best SGLang / ours | A/A | floor, us | error ratio |"
-)
-RUNNER_HEAD = (
-    "| M | weights | ours, us | SGLang, us | SGLang, routed before, us | widened, us | widened, stock, us "
-    "| SGLang / ours | SGLang, routed before / ours | widened / ours | A/A | floor, us |"
 )
 SUMS = ("nothing", "nccl", "sglang", "sglang, norm", "flashinfer, norm")
 SUMS_HEAD = f"| M | | {' | '.join(SUMS)} |"
@@ -63,20 +65,25 @@ def row(cell: dict[str, Any]) -> str:
     )
 
 
-def runner_rows(cell: dict[str, Any]) -> list[str]:
-    """Lines of markdown for 4-bit weights, packed and in bricks, beside SGLang's runner and its layer of widened ones."""
-    return [runner_row(cell, ours) for ours in (PACKED, BRICKS) if ours in cell["samples_us"]]
-
-
-def runner_row(cell: dict[str, Any], ours: str) -> str:
-    """SGLang's runner with its routing and without, and its layer of widened weights, over one of ours."""
-    samples = cell["samples_us"]
-    times = [f"{median(samples[name]):.1f}" for name in (ours, *RUNNER, "sglang", "sglang-untuned")]
-    pairs = [*((name, ours) for name in (*RUNNER, "sglang")), ("sglang", "sglang-again")]
-    ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*ratio_interval(samples[one], samples[other])) for one, other in pairs]
-    floor = f"{cell['floor_us']:.1f} ({cell['floor_us'] / median(samples[ours]):.0%})"
-    weights = "packed" if ours == PACKED else "bricks"
-    return f"| {' | '.join([str(cell['tokens']), weights, *times, *ratios, floor])} |"
+def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
+    """Lines of markdown for a layer with quantised weights, head first: all runners' times, and ratios of what is tuned."""
+    runners = RUNNERS[LayerCase.parse(cells[0]["case"]).quant]
+    (again,) = (name for name in cells[0]["samples_us"] if name.endswith("-again"))
+    timed = {name: text for name, text in runners.items() if all(name in cell["samples_us"] for cell in cells)}
+    head = ["M", "ours, us", *(f"{text}, us" for text in timed.values())]
+    head += [*(f"{text} / ours" for name, text in timed.items() if name != UNTUNED), "A/A", "floor, us", "error ratio"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for cell in cells:
+        samples = cell["samples_us"]
+        pairs = [*((name, OURS[0]) for name in timed if name != UNTUNED), (again.removesuffix("-again"), again)]
+        ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*ratio_interval(samples[one], samples[other])) for one, other in pairs]
+        middle = median(samples[OURS[0]])
+        floor = f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle:.0%})"
+        errors = {name: each["relative"] for name, each in cell["errors"].items()}
+        times = [f"{value:.1f}" for value in (middle, *(median(samples[name]) for name in timed))]
+        told = [str(cell["tokens"]), *times, *ratios, floor, f"{errors[OURS[0]] / errors[next(iter(timed))]:.2f}"]
+        lines.append(f"| {' | '.join(told)} |")
+    return lines
 
 
 def gain(cell: dict[str, Any], ours: str) -> tuple[float, float, float]:
@@ -86,7 +93,7 @@ def gain(cell: dict[str, Any], ours: str) -> tuple[float, float, float]:
     its routing made before, which does less than ours.
     """
     samples = cell["samples_us"]
-    theirs = RUNNER[1] if RUNNER[1] in samples else fastest_sglang(samples)
+    theirs = ROUTED_BEFORE if ROUTED_BEFORE in samples else fastest_sglang(samples)
     return ratio_interval(samples[theirs], samples[ours])
 
 
@@ -117,19 +124,18 @@ def sum_rows(cells: list[dict[str, Any]]) -> list[str]:
 
 
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Shape -> tokens -> the fastest deterministic plan of ours whose answer was right; of bricks by themselves."""
+    """Shape -> tokens -> the fastest deterministic plan of ours whose answer was right."""
     table: dict[str, dict[str, Any]] = {}
     for cell in cells:
         case = LayerCase.parse(cell["case"])
-        for form, subjects in ((case.quant, OURS), ("bricks", (BRICKS,))):
-            timed = [name for name in subjects if name in cell["plans"]]
-            right = [name for name in timed if not cell["errors"][name].get("problems")]
-            if timed and not right:
-                print(f"{cell['shape']} M={cell['tokens']}: {', '.join(timed)} was wrong, no plan of it is kept")
-            if right:
-                best = min(right, key=lambda name: median(cell["samples_us"][name]))
-                key = name_shape((case.E, case.k, case.H, case.I), case.activation, form)
-                table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
+        timed = [name for name in OURS if name in cell["plans"]]
+        right = [name for name in timed if not cell["errors"][name].get("problems")]
+        if timed and not right:
+            print(f"{cell['shape']} M={cell['tokens']}: {', '.join(timed)} was wrong, no plan of it is kept")
+        if right:
+            best = min(right, key=lambda name: median(cell["samples_us"][name]))
+            key = name_shape((case.E, case.k, case.H, case.I), case.activation, case.quant)
+            table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
     return table
 
 
@@ -162,10 +168,9 @@ def main() -> None:
     for shape in dict.fromkeys(cell["shape"] for cell in cells):
         print(f"\n{shape}\n")
         own = sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"]))
-        has_runner = all(set(RUNNER) <= set(cell["samples_us"]) for cell in own)
-        head = RUNNER_HEAD if has_runner else HEAD
-        lines = [line for cell in own for line in (runner_rows(cell) if has_runner else [row(cell)])]
-        print("\n".join([head, "|---" * (head.count("|") - 1) + "|", *lines]))
+        is_quantised = LayerCase.parse(own[0]["case"]).quant != "none"
+        lines = [HEAD, "|---" * (HEAD.count("|") - 1) + "|", *map(row, own)]
+        print("\n".join(quantised_rows(own) if is_quantised else lines))
     for content in found.values():
         if "communicator" in content:
             print("\n".join(["\nover two GPUs\n", SUMS_HEAD, "|---" * (len(SUMS) + 2) + "|", *sum_rows(content["cells"])]))

@@ -14,7 +14,7 @@ from perfgate_moe.layer.combine import SUM_COLUMNS, own_down_product, sum_slots
 from perfgate_moe.layer.down import down_product
 from perfgate_moe.layer.fp8_rounding import TOGETHER, round_rows
 from perfgate_moe.layer.gate_up import gate_up_product
-from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, SILU, SWIGLU, Activation
+from perfgate_moe.layer.problem import ACTIVATIONS, SCALE_BLOCK, SILU, SWIGLU, Activation
 from perfgate_moe.layer.reference import FLOAT8_MAX, SMALLEST_PEAK
 from perfgate_moe.layer.tables import stored, stored_plans, table_path
 from perfgate_moe.layer.tiles import DEFAULT_PLANS, LARGE, LARGE_NARROW, QUANTISED_PLANS, SMALL, TilePlan, Tiles, Variant
@@ -248,7 +248,7 @@ def _alignment_recipes() -> Iterator[KernelRecipe]:
 
 
 ROUNDING = {"PEAK": FLOAT8_MAX, "SMALLEST": SMALLEST_PEAK, "OVERLAP": True}
-KINDS = {"fp8": SILU, "mxfp4": SWIGLU, "bricks": SWIGLU}  # DeepSeek's layers, and gpt-oss's
+KINDS = {"fp8": SILU, "mxfp4": SWIGLU}  # DeepSeek's layers, and gpt-oss's
 
 
 def _types(dtype: str) -> dict[str, str]:
@@ -326,41 +326,35 @@ def _fp8_product(product: str, plan: TilePlan, tiles: Tiles, dtype: str, activat
     )  # fmt: skip
 
 
-def _plans(form: str, dtype: str) -> Iterator[tuple[TilePlan, tuple[Activation, ...]]]:
+def _plans(quant: str, dtype: str) -> Iterator[tuple[TilePlan, tuple[Activation, ...]]]:
     """Default and stored plans for both kinds of layer; the rest of the search space for one, and one dtype."""
-    known = tuple(dict.fromkeys((*QUANTISED_PLANS[form], *stored_plans(form))))
+    known = tuple(dict.fromkeys((*QUANTISED_PLANS[quant], *stored_plans(quant))))
     yield from ((plan, (SWIGLU, SILU)) for plan in known)
     if dtype == "bfloat16":
-        tiles = tuple(dict.fromkeys(each for part in SPACES[form] for each in part))
-        yield from ((plan, (KINDS[form],)) for plan in dict.fromkeys(first_plans(tiles, form)) if plan not in known)
+        tiles = tuple(dict.fromkeys(each for part in SPACES[quant] for each in part))
+        yield from ((plan, (KINDS[quant],)) for plan in dict.fromkeys(first_plans(tiles, quant)) if plan not in known)
 
 
 def mxfp4_recipes(dtype: str) -> Iterator[KernelRecipe]:
-    """4-bit weights become 16-bit ones in registers, on any architecture."""
-    types = _types(dtype) | {"pairs": "*u8", "scales": "*u8"}
-    for form in ("mxfp4", "bricks"):
-        for plan, activations in _plans(form, dtype):
-            for activation, is_gate_up in product(activations, (True, False)):
-                recipe = _mxfp4_recipe(plan, dtype, activation, types, is_gate_up=is_gate_up)
-                yield in_bricks(recipe) if form == "bricks" else recipe
-
-
-def in_bricks(recipe: KernelRecipe) -> KernelRecipe:
-    """A product of 4-bit weights whose weights are laid out for Hopper."""
-    constants = recipe.constants | {"LAID": True, "FOLDED": True}
-    is_woven = bool(constants["IN_PAIRS"])
-    name = recipe.name.replace("mxfp4/", "bricks/", 1)
-    return replace(recipe, name=name, constants=constants, is_woven=is_woven, archs=frozenset({HOPPER}))
+    """4-bit weights become 16-bit ones in registers: in bfloat16 on Hopper by assembly, elsewhere without."""
+    types = _types(dtype) | {"codes": "*u8", "scales": "*u8"}
+    for plan, activations in _plans("mxfp4", dtype):
+        for activation, is_gate_up in product(activations, (True, False)):
+            recipe = _mxfp4_recipe(plan, dtype, activation, types, is_gate_up=is_gate_up)
+            yield recipe
+            if plan in QUANTISED_PLANS["mxfp4"]:
+                constants = recipe.constants | {"IN_PAIRS": False}
+                name, archs = f"{recipe.name}/unwoven", EVERYWHERE - {HOPPER}
+                yield replace(recipe, name=name, constants=constants, is_woven=False, archs=archs)
 
 
 def _mxfp4_recipe(
     plan: TilePlan, dtype: str, activation: Activation, types: dict[str, str], *, is_gate_up: bool
 ) -> KernelRecipe:
-    tiles = plan.gate_up if is_gate_up else plan.down
+    tiles, is_woven = plan.gate_up if is_gate_up else plan.down, dtype == "bfloat16"
     constants = {
-        "MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m,
-        "DIRECT": plan.is_direct, "SWAPPED": mxfp4.is_swapped(tiles), "IN_PAIRS": dtype == "bfloat16",
-        "EVEN_K": True, "HAS_BIAS": activation is SWIGLU, "OVERLAP": True, "LAID": False, "FOLDED": False,
+        "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m, "DIRECT": plan.is_direct,
+        "IN_PAIRS": is_woven, "FOLDED": True, "EVEN_K": True, "HAS_BIAS": activation is SWIGLU, "OVERLAP": True,
     }  # fmt: skip
     label = f"{dtype}/{tiles.m}x{tiles.n}x{tiles.k}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
     return KernelRecipe(
@@ -370,6 +364,8 @@ def _mxfp4_recipe(
         constants=constants | (_epilogue(activation) if is_gate_up else {}),
         warps=tiles.warps,
         stages=tiles.stages,
-        rows=max(tiles.m, tiles.n) if mxfp4.is_swapped(tiles) else tiles.m,
+        rows=max(tiles.m, tiles.n),
         is_product=True,
+        is_woven=is_woven,
+        archs=frozenset({HOPPER}),
     )

@@ -114,7 +114,7 @@ class MicroSwap:
         except NotApplicableError as reason:
             self.counters.count_fallback(str(reason))
             return original(core, make_tables(runner_input, self.tables), quant_info, *rest, **words)
-        self.counters.count_computed(f"{plan.variant} in bricks", is_captured=is_captured(answer))
+        self.counters.count_computed(plan.variant, is_captured=is_captured(answer))
         return self.output(hidden_states=answer)
 
 
@@ -127,8 +127,8 @@ def is_useful(mode: str, device: torch.device) -> bool:
 
 
 def has_plans(device: torch.device) -> bool:
-    """Whether any layer in bricks was tuned on this device."""
-    return device.type == "cuda" and any(name.endswith(",bricks") for name in stored(torch.cuda.get_device_name(device)))
+    """Whether any layer with 4-bit weights was tuned on this device."""
+    return device.type == "cuda" and any(name.endswith(",mxfp4") for name in stored(torch.cuda.get_device_name(device)))
 
 
 def make_tables(runner_input: Any, names: Sequence[str]) -> Any:

@@ -118,9 +118,10 @@ def score_ahead(problem: Loaded) -> Loaded:
     return replace(problem, scores=score(problem))
 
 
-def route_ahead(problem: Loaded) -> Loaded:
+def route_ahead(problem: Problem) -> Loaded:
     """The problem with its routing, which the layer then does not make."""
-    return replace(problem, routing=route(problem))
+    loaded = problem if isinstance(problem, Loaded) else load(problem)
+    return replace(loaded, routing=route(loaded))
 
 
 def _names() -> SimpleNamespace:

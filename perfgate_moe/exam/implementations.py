@@ -60,7 +60,6 @@ BUILT_IN = (
     Implementation(name="torch-staged", target="perfgate_moe.layer.reference:staged"),
     Implementation(name="triton", target=f"{_OURS}:automatic", needs_gpu=True),
     Implementation(name="triton-slots", target=f"{_OURS}:slots", needs_gpu=True),
-    Implementation(name="triton-bricks", target=f"{_OURS}:bricks", needs_gpu=True),
     Implementation(name="triton-direct", target=f"{_OURS}:direct", needs_gpu=True),
     Implementation(name="triton-owner", target=f"{_OURS}:owner", needs_gpu=True),
     Implementation(name="triton-atomic32", target=f"{_OURS}:atomic32", needs_gpu=True, is_deterministic=False),

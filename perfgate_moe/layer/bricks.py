@@ -58,11 +58,6 @@ class LaidOut(Problem):
     gate_up_bricks: Bricks
     down_bricks: Bricks
 
-    @property
-    def form(self) -> str:
-        """Plans of bricks are their own."""
-        return "bricks"
-
 
 def lay_out(problem: Problem) -> LaidOut:
     """The problem with its weights in bricks, gate and up rows alternating. NotApplicableError for other than 4-bit weights."""

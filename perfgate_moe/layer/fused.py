@@ -52,11 +52,12 @@ def fused_moe(problem: Problem, plan: TilePlan | None = None) -> Tensor:
 
 
 def _run_quantised(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor:
-    """The layer with quantised weights, which has one variant."""
+    """The layer with quantised weights, which has one variant. 4-bit weights that do not lie in bricks are laid out now."""
     if plan.variant is not Variant.SLOTS:
         raise NotApplicableError("quantised weights are computed by slots only")
-    run = mxfp4_moe if isinstance(problem.scales, MicroScales) else fp8_moe
-    return run(problem, plan, launch)
+    if isinstance(problem.scales, MicroScales):
+        return mxfp4_moe(lay_out(problem), plan, launch)
+    return fp8_moe(problem, plan, launch)
 
 
 def launch_mode(problem: Problem, plan: TilePlan) -> dict[str, bool]:
@@ -74,11 +75,6 @@ def automatic(problem: Problem) -> Tensor:
 def slots(problem: Problem) -> Tensor:
     """The layer with a row for each slot and a fixed-order sum: deterministic."""
     return fused_moe(problem, sorted_plan(problem, Variant.SLOTS))
-
-
-def bricks(problem: Problem) -> Tensor:
-    """The layer with 4-bit weights in bricks, laid out now where they are not."""
-    return fused_moe(lay_out(problem), sorted_plan(problem, Variant.SLOTS))
 
 
 def atomic32(problem: Problem) -> Tensor:

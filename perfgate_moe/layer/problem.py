@@ -34,7 +34,6 @@ ACTIVATIONS = {activation.name: activation for activation in (SWIGLU, SWIGLU_CHU
 SCALE_BLOCK = 128
 MICRO_BLOCK = 32
 QUANTS = ("none", "fp8", "mxfp4")  # the formats of weights
-FORMS = (*QUANTS, "bricks")  # how weights lie: as the format says, or 4-bit ones in bricks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,11 +132,6 @@ class Problem:
         if self.scales is None:
             return "none"
         return "mxfp4" if isinstance(self.scales, MicroScales) else "fp8"
-
-    @property
-    def form(self) -> str:
-        """How the weights lie, on which plans depend: their format, or another name where they were laid out for a device."""
-        return self.quant
 
     def list_fields(self) -> dict[str, Any]:
         """What a problem is made of, by name, for one that holds more."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from perfgate_moe.errors import MoeInputError
-from perfgate_moe.layer.problem import FORMS, Problem
+from perfgate_moe.layer.problem import QUANTS, Problem
 from perfgate_moe.layer.tiles import TilePlan, Variant, default_plan, plan_from, small_plan
 
 
@@ -49,15 +49,15 @@ def sorted_plan(problem: Problem, variant: Variant) -> TilePlan:
 def shape_key(problem: Problem) -> str:
     """The part of a problem that a tuned plan depends on, besides its number of tokens."""
     return name_shape(
-        (problem.experts, problem.top_k, problem.hidden_size, problem.intermediate_size), problem.activation.name, problem.form
+        (problem.experts, problem.top_k, problem.hidden_size, problem.intermediate_size), problem.activation.name, problem.quant
     )
 
 
-def name_shape(sizes: tuple[int, int, int, int], activation: str, form: str) -> str:
-    """A table's name for E, k, H and I, an activation and how the weights lie, which 16-bit weights do not name."""
+def name_shape(sizes: tuple[int, int, int, int], activation: str, quant: str) -> str:
+    """A table's name for E, k, H and I, an activation and the format of the weights, which 16-bit weights do not name."""
     experts, top_k, hidden_size, intermediate_size = sizes
     name = f"E={experts},k={top_k},H={hidden_size},I={intermediate_size},{activation}"
-    return name if form == "none" else f"{name},{form}"
+    return name if quant == "none" else f"{name},{quant}"
 
 
 def table_path(device: str) -> Path:
@@ -78,17 +78,17 @@ def stored(device: str) -> dict[str, dict[int, Tuned]]:
     return {shape: {int(m): _read(entry) for m, entry in entries.items()} for shape, entries in content["plans"].items()}
 
 
-def stored_plans(form: str = "none") -> tuple[TilePlan, ...]:
-    """Every tuned plan of every device for weights of one form, each once."""
+def stored_plans(quant: str = "none") -> tuple[TilePlan, ...]:
+    """Every tuned plan of every device for weights of one format, each once."""
     devices = sorted(path.stem for path in table_path("any").parent.glob("*.json"))
-    tables = (table for device in devices for shape, table in stored(device).items() if _form_of(shape) == form)
+    tables = (table for device in devices for shape, table in stored(device).items() if _quant_of(shape) == quant)
     return tuple(dict.fromkeys(entry.plan for table in tables for entry in table.values()))
 
 
-def _form_of(shape: str) -> str:
-    """How weights lie, by a table's name for a shape."""
+def _quant_of(shape: str) -> str:
+    """The format of weights, by a table's name for a shape."""
     last = shape.rpartition(",")[2]
-    return last if last in FORMS else "none"
+    return last if last in QUANTS else "none"
 
 
 def _read(entry: dict[str, Any]) -> Tuned:

@@ -105,41 +105,36 @@ def has_warpgroups(device: torch.device) -> bool:
     return bool(device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == LATE_CAPABILITY[0])
 
 
-# Layers with quantised weights. 8-bit products are 128 deep; 4-bit ones unpack a tile in registers, so they are shallow.
+# Layers with quantised weights. 8-bit products are 128 deep; 4-bit ones read bricks of 64 by 64.
 _FP8_FEW = Tiles(m=16, n=64, k=128, group_m=1, rounds=True)
 _FP8_SOME = Tiles(m=16, n=128, k=128, group_m=1)
 _FP8_MANY = Tiles(m=64, n=128, k=128, stages=3)
 FP8_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_FP8_FEW, down=_FP8_FEW, is_direct=True)
 FP8_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_FP8_SOME, down=_FP8_SOME)
 FP8_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_FP8_MANY, down=_FP8_MANY)
-_MXFP4_FEW = Tiles(m=16, n=64, k=64, group_m=1)
-_MXFP4_MANY = Tiles(m=64, n=128, k=64, warps=8)
+_MXFP4_FEW = Tiles(m=16, n=64, k=128, group_m=1)
+_MXFP4_MANY = Tiles(m=64, n=128, k=64)
 MXFP4_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW, is_direct=True)
 MXFP4_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW)
 MXFP4_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_MANY, down=_MXFP4_MANY)
-# Bricks are read in order, so that few rows go deeper. Not tuned yet.
-_BRICKS_FEW = Tiles(m=16, n=64, k=128, group_m=1)
-BRICKS_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_FEW, down=_BRICKS_FEW, is_direct=True)
-BRICKS_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_BRICKS_FEW, down=_BRICKS_FEW)
-# By form: few tokens, few rows per expert, many.
+# By format: few tokens, few rows per expert, many.
 QUANTISED_PLANS = {
     "fp8": (FP8_DECODE, FP8_SMALL, FP8_LARGE),
     "mxfp4": (MXFP4_DECODE, MXFP4_SMALL, MXFP4_LARGE),
-    "bricks": (BRICKS_DECODE, BRICKS_SMALL, MXFP4_LARGE),
 }
 MANY_SLOTS_PER_EXPERT = 16
 
 
 def small_plan(problem: Problem) -> TilePlan:
     """The plan that sorts and serves any number of tokens."""
-    return SMALL if problem.scales is None else QUANTISED_PLANS[problem.form][1]
+    return SMALL if problem.scales is None else QUANTISED_PLANS[problem.quant][1]
 
 
 def default_plan(problem: Problem) -> TilePlan:
     """A reasonable plan without a tuned table: by the mean number of slots per expert."""
     per_expert = problem.topk_ids.numel() / problem.experts
     if problem.scales is not None:
-        decode, small, large = QUANTISED_PLANS[problem.form]
+        decode, small, large = QUANTISED_PLANS[problem.quant]
         if problem.tokens <= DIRECT_TOKENS and per_expert <= 1:
             return decode
         return small if per_expert <= MANY_SLOTS_PER_EXPERT else large

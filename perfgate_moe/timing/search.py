@@ -53,62 +53,49 @@ FP8_MANY_ROWS = (
     Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=3),
     Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=4),
 )
-# 4-bit weights are unpacked in registers, a tile at a time.
+# 4-bit weights lie in bricks of 64 by 64, which are read in order.
 MXFP4_FEW_ROWS = (
-    Tiles(m=16, n=32, k=64, group_m=1, stages=5),
-    Tiles(m=16, n=64, k=64, group_m=1, stages=4),
-    Tiles(m=16, n=64, k=64, group_m=1, stages=6),
-    Tiles(m=16, n=64, k=128, group_m=1, stages=3),
-    Tiles(m=16, n=64, k=128, group_m=1, stages=5),
-    Tiles(m=16, n=64, k=256, group_m=1, stages=3),
-    Tiles(m=16, n=128, k=64, group_m=1, stages=4),
-    Tiles(m=16, n=128, k=128, group_m=1, stages=3),
-)
-MXFP4_SOME_ROWS = (
-    Tiles(m=32, n=64, k=128, group_m=1, stages=4),
-    Tiles(m=32, n=128, k=64, group_m=1, stages=4),
-    Tiles(m=64, n=64, k=128, group_m=8, stages=3),
-    Tiles(m=64, n=128, k=64, group_m=8, stages=4),
-)
-MXFP4_MANY_ROWS = (
-    Tiles(m=64, n=128, k=64, group_m=8, stages=4),
-    Tiles(m=64, n=128, k=64, group_m=8, warps=8, stages=4),
-    Tiles(m=64, n=256, k=64, group_m=8, warps=8, stages=3),
-    Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=3),
-    Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=4),
-)
-# The same weights in bricks of 64 by 64, which are read in order: deeper tiles and more of them on the way.
-BRICKS_FEW_ROWS = (
     Tiles(m=16, n=64, k=64, group_m=1, stages=6),
     Tiles(m=16, n=64, k=128, group_m=1, stages=4),
     Tiles(m=16, n=64, k=128, group_m=1, stages=6),
     Tiles(m=16, n=64, k=256, group_m=1, stages=3),
     Tiles(m=16, n=64, k=256, group_m=1, stages=4),
+    Tiles(m=16, n=64, k=256, group_m=1, stages=6),
+    Tiles(m=16, n=64, k=512, group_m=1, stages=3),
     Tiles(m=16, n=128, k=64, group_m=1, stages=5),
+    Tiles(m=16, n=128, k=64, group_m=1, stages=7),
     Tiles(m=16, n=128, k=128, group_m=1, stages=4),
     Tiles(m=16, n=128, k=128, group_m=1, warps=8, stages=4),
+    Tiles(m=16, n=128, k=256, group_m=1, warps=8, stages=3),
+    Tiles(m=16, n=256, k=64, group_m=1, warps=8, stages=4),
 )
-BRICKS_SOME_ROWS = (
+MXFP4_SOME_ROWS = (
     Tiles(m=32, n=64, k=128, group_m=1, stages=4),
     Tiles(m=32, n=128, k=128, group_m=1, stages=3),
     Tiles(m=32, n=128, k=64, group_m=1, stages=5),
+    Tiles(m=32, n=128, k=64, group_m=1, stages=7),
+    Tiles(m=32, n=256, k=64, group_m=1, warps=8, stages=4),
     Tiles(m=64, n=64, k=128, group_m=8, stages=3),
     Tiles(m=64, n=128, k=64, group_m=8, stages=4),
 )
-BRICKS_MANY_ROWS = (
+MXFP4_MANY_ROWS = (
     Tiles(m=64, n=128, k=64, group_m=8, stages=4),
+    Tiles(m=64, n=128, k=64, group_m=8, stages=6),
     Tiles(m=64, n=128, k=128, group_m=8, stages=3),
     Tiles(m=64, n=256, k=64, group_m=8, warps=8, stages=4),
     Tiles(m=128, n=64, k=64, group_m=8, stages=4),
+    Tiles(m=128, n=64, k=64, group_m=8, stages=6),
+    Tiles(m=128, n=64, k=128, group_m=8, stages=3),
+    Tiles(m=128, n=128, k=64, group_m=8, stages=4),
     Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=4),
-    Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=3),
+    Tiles(m=256, n=64, k=64, group_m=8, stages=4),
+    Tiles(m=256, n=128, k=64, group_m=8, warps=8, stages=4),
 )
 SPACES = MappingProxyType(
     {
         "none": (FEW_ROWS, SOME_ROWS, MANY_ROWS),
         "fp8": (FP8_FEW_ROWS, FP8_SOME_ROWS, FP8_MANY_ROWS),
         "mxfp4": (MXFP4_FEW_ROWS, MXFP4_SOME_ROWS, MXFP4_MANY_ROWS),
-        "bricks": (BRICKS_FEW_ROWS, BRICKS_SOME_ROWS, BRICKS_MANY_ROWS),
     }
 )
 GROUPS = (1, 32)
@@ -121,9 +108,9 @@ OWNER_DOWN = (
 )
 
 
-def space(rows_per_expert: float, form: str = "none") -> tuple[Tiles, ...]:
-    """Tiles worth trying for a mean number of rows per active expert and a form of weights, each once."""
-    few, some, many = SPACES[form]
+def space(rows_per_expert: float, quant: str = "none") -> tuple[Tiles, ...]:
+    """Tiles worth trying for a mean number of rows per active expert and a format of weights, each once."""
+    few, some, many = SPACES[quant]
     if rows_per_expert <= 4:
         return few
     if rows_per_expert <= 16:
@@ -132,7 +119,7 @@ def space(rows_per_expert: float, form: str = "none") -> tuple[Tiles, ...]:
 
 
 def search(
-    variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[TilePlan], float], *, is_ours: bool, form: str = "none"
+    variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[TilePlan], float], *, is_ours: bool, quant: str = "none"
 ) -> TilePlan:
     """Greedy search: both products alike, the second alone, the tensor copy engine, launches, row tiles that share columns.
 
@@ -140,9 +127,9 @@ def search(
     launches: slots by themselves are another question.
     """
     best = min((TilePlan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
-    engines = _nothing if is_ours and form != "none" else _engines
-    launches = _LAUNCHES[form] if is_ours else _nothing
-    again = (_nothing,) if form == "none" else (_downs,)
+    engines = _nothing if is_ours and quant != "none" else _engines
+    launches = _LAUNCHES[quant] if is_ours else _nothing
+    again = (_nothing,) if quant == "none" else (_downs,)
     for stage in (_downs, engines, launches, *again, _groups):
         best = min((best, *stage(best, tiles)), key=seconds)
     return best
@@ -239,16 +226,16 @@ def _nothing(plan: TilePlan, tiles: tuple[Tiles, ...]) -> tuple[TilePlan, ...]:
     return ()
 
 
-_LAUNCHES = MappingProxyType({"none": _launches, "fp8": _fp8_launches, "mxfp4": _mxfp4_launches, "bricks": _mxfp4_launches})
+_LAUNCHES = MappingProxyType({"none": _launches, "fp8": _fp8_launches, "mxfp4": _mxfp4_launches})
 
 
-def first_plans(tiles: tuple[Tiles, ...], form: str) -> Iterator[TilePlan]:
+def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[TilePlan]:
     """Our plans of quantised weights whose machine code differs: what is worth compiling before a search begins."""
     for plan in (TilePlan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles):
         sorted_and_direct = (plan, replace(plan, is_direct=True)) if plan.gate_up.m == 16 else (plan,)
         for each in sorted_and_direct:
             yield each
-            if form == "fp8":
+            if quant == "fp8":
                 yield from list(rounding_plans(each))[-1:]
 
 

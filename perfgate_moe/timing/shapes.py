@@ -25,6 +25,7 @@ SHAPES = MappingProxyType(
             E=256, k=8, H=7168, I=256, dtype="bfloat16", activation="silu", bias="off", scaling=2.5, quant="fp8"
         ),
         "gpt-oss-20b-mxfp4": LayerCase(E=32, k=4, H=2880, I=2880, dtype="bfloat16", quant="mxfp4"),
+        "gpt-oss-120b-mxfp4": LayerCase(E=128, k=4, H=2880, I=2880, dtype="bfloat16", quant="mxfp4"),
     }
 )
 # The layers again without those that differ in their weights' format alone.

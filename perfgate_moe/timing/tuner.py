@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -26,7 +26,7 @@ from perfgate_moe.timing.shapes import problems
 from perfgate_moe.timing.timing import LayerFunction, interleave, quick_us, ratio_interval, record
 
 ROUNDS = 20
-OURS, OURS_IN_BRICKS, UPSTREAM, UPSTREAM_MXFP4, VLLM = "ours-slots", "ours-bricks", "sglang", "sglang-mxfp4", "vllm"
+OURS, UPSTREAM, UPSTREAM_MXFP4, VLLM = "ours-slots", "sglang", "sglang-mxfp4", "vllm"
 OWN_TILES = (UPSTREAM_MXFP4, *sglang_runners.RUNNERS)
 """SGLang's runners that choose tiles by themselves, and read weights in layouts of their own."""
 
@@ -64,6 +64,8 @@ class Searched:
 
 
 UNLIMITED = Budget(seconds=float("inf"), plans=1 << 30)
+Found = tuple[TilePlan | None, Searched]
+"""A plan, none where a subject chooses its tiles by itself, and the search for it."""
 
 
 def runner(subject: str, plan: TilePlan | None) -> LayerFunction:
@@ -89,22 +91,22 @@ def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITE
     def seconds(plan: TilePlan) -> float:
         return searched.time(plan, lambda chosen: quick_us(runner(subject, chosen), layers))
 
-    slots, form = layers[0].topk_ids.numel(), layers[0].form
-    tiles = space(slots / min(layers[0].experts, slots), form)
+    slots, quant = layers[0].topk_ids.numel(), layers[0].quant
+    tiles = space(slots / min(layers[0].experts, slots), quant)
     if subject == VLLM:
         return search_alike(tiles, seconds), searched
     if subject == "ours-owner":
         return min(owner_plans(tiles), key=seconds), searched
     variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
-    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), form=form), searched
+    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), quant=quant), searched
 
 
 def read_weights(subject: str, weights: Sequence[Problem]) -> Sequence[Problem]:
-    """The weights as a subject reads them, as a server has them once they are loaded: SGLang's Triton layer 4-bit ones in 16
-    bits, SGLang's runners of OWN_TILES in the layout of their products, ours in bricks.
+    """The weights as a subject reads them, as a server has them once they are loaded: 4-bit ones of ours in bricks and of
+    SGLang's Triton layer in 16 bits, those of SGLang's runners of OWN_TILES in the layout of their products.
     """
-    if subject == OURS_IN_BRICKS:
-        return [lay_out(each) for each in weights]
+    if subject.startswith("ours"):
+        return [lay_out(each) if each.quant == "mxfp4" else each for each in weights]
     if subject == UPSTREAM_MXFP4:
         return [sglang_mxfp4_peer.load(each) for each in weights]
     if subject in sglang_runners.RUNNERS:
@@ -129,47 +131,59 @@ def require_gpu() -> str:
 def tune(shape: LayerCase, token_counts: Sequence[int], weights: Sequence[Problem], budget: Budget) -> Iterator[dict[str, Any]]:
     """Tune one shape at each number of tokens; one result each, as JSON values.
 
-    Ours and SGLang's get the same tiles and the same budget, then both are timed by turns with an A/A control. With 4-bit
-    weights SGLang's are widened to 16 bits once, before anything is timed, and it searches the 16-bit tiles. Raise TuningError
-    when the best plan's answer is wrong: nothing is stored then.
+    Ours and SGLang's get the same tiles and the same budget, then both are timed by turns with an A/A control. SGLang's runner
+    of 4-bit weights chooses its tiles by itself, and its routing is made before: it does less than ours. Raise TuningError when
+    the best plan's answer is wrong: nothing is stored then.
     """
-    subjects = (OURS, UPSTREAM) if sglang_peer.is_installed() else (OURS,)
+    subjects = (OURS, *list_upstream(shape))
     own = {subject: read_weights(subject, weights) for subject in subjects}
     for tokens in token_counts:
         layers = {subject: problems(shape, tokens, own[subject]) for subject in subjects}
-        found = {subject: find_plan(subject, layers[subject], budget) for subject in subjects}
+        if UPSTREAM_MXFP4 in layers:
+            layers[UPSTREAM_MXFP4] = [sglang_mxfp4_peer.route_ahead(each) for each in layers[UPSTREAM_MXFP4]]
+        found: dict[str, Found] = {
+            subject: (None, Searched(budget=budget)) if subject in OWN_TILES else find_plan(subject, layers[subject], budget)
+            for subject in subjects
+        }
         for subject, (plan, _) in found.items():
             require_right(subject, plan, layers[subject][0], shape.precision)
         graphs = {subject: record(runner(subject, plan), layers[subject]) for subject, (plan, _) in found.items()}
         last = subjects[-1]
         graphs["again"] = record(runner(last, found[last][0]), layers[last])
         samples = interleave(graphs, len(layers[last]), ROUNDS, seed=tokens)
-        named = {subject: name_weights(subject, weights[0]) for subject in subjects}
-        yield summarise(tokens, found, samples) | {"weights": named}
+        yield summarise(tokens, found, samples)
 
 
-def summarise(tokens: int, found: dict[str, tuple[TilePlan, Searched]], samples: dict[str, list[float]]) -> dict[str, Any]:
+def list_upstream(shape: LayerCase) -> list[str]:
+    """What a server would run instead of ours: SGLang's own runner of 4-bit weights, else its Triton layer, if installed."""
+    subject, peer = (UPSTREAM_MXFP4, sglang_mxfp4_peer) if shape.quant == "mxfp4" else (UPSTREAM, sglang_peer)
+    return [subject] if peer.is_installed() else []
+
+
+def summarise(tokens: int, found: Mapping[str, Found], samples: dict[str, list[float]]) -> dict[str, Any]:
     """One tuned number of tokens: our plan, and how it was found and compared."""
-    last = UPSTREAM if UPSTREAM in found else OURS
+    plans = {subject: None if plan is None else plan_to(plan) for subject, (plan, _) in found.items()}
+    last = list(found)[-1]
     result = {
         "tokens": tokens,
-        "plan": plan_to(found[OURS][0]),
+        "plan": plans[OURS],
         "ours_us": median(samples[OURS]),
         "control": ratio_interval(samples[last], samples["again"]),
         "tried": {subject: len(searched.seen) for subject, (_, searched) in found.items()},
         "is_cut_short": {subject: searched.is_spent for subject, (_, searched) in found.items()},
         "samples_us": samples,
     }
-    if UPSTREAM in found:
-        result["upstream_us"] = median(samples[UPSTREAM])
-        result["upstream_plan"] = plan_to(found[UPSTREAM][0])
-        result["upstream_over_ours"] = ratio_interval(samples[UPSTREAM], samples[OURS])
+    if last != OURS:
+        result["upstream_us"] = median(samples[last])
+        result["upstream_plan"] = plans[last]
+        result["upstream_over_ours"] = ratio_interval(samples[last], samples[OURS])
     return result
 
 
-def require_right(subject: str, plan: TilePlan, problem: Problem, precision: str) -> None:
+def require_right(subject: str, plan: TilePlan | None, problem: Problem, precision: str) -> None:
     """TuningError if an answer on a timed problem is further from the oracle than the suite allows `LayerCase.precision`."""
     poisoned = replace(problem, out=torch.full_like(problem.out, float("nan")))
     violations = TOLERANCES[precision].violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
     if violations:
-        raise TuningError(f"{subject} with {plan_to(plan)} at {problem.tokens} tokens is wrong: {'; '.join(violations)}")
+        tiles = "its own tiles" if plan is None else plan_to(plan)
+        raise TuningError(f"{subject} with {tiles} at {problem.tokens} tokens is wrong: {'; '.join(violations)}")

@@ -15,6 +15,7 @@ from perfgate.errors import InputError
 from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
+from perfgate_moe.layer.bricks import LaidOut
 from perfgate_moe.layer.reference import float32, oracle
 from perfgate_moe.layer.tiles import SMALL, Variant
 from perfgate_moe.timing import timing, tuner
@@ -151,11 +152,11 @@ QUANTISED = {quant: [build(LayerCase(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16
 def test_find_plan__quantised_weights_have_a_space_of_their_own(timed, quant):
     plan, searched = find_plan("ours-slots", QUANTISED[quant])
 
-    assert {timed_plan.gate_up.k for timed_plan in timed} == ({128} if quant == "fp8" else {64, 128, 256})
+    assert {timed_plan.gate_up.k for timed_plan in timed} == ({128} if quant == "fp8" else {64, 128, 256, 512})
     assert not any(tiles.tma or tiles.short for each in timed for tiles in (each.gate_up, each.down))
     assert {each.is_direct for each in timed} == {each.is_overlapped for each in timed} == {False, True}
     assert any(each.gate_up.rounds for each in timed) == (quant == "fp8")
-    assert (plan.gate_up.n, len(searched.seen)) == (32, len(timed))
+    assert (plan.gate_up.n, len(searched.seen)) == (32 if quant == "fp8" else 64, len(timed))
 
 
 def test_find_plan__both_sides_see_the_same_8_bit_tiles(timed):
@@ -178,7 +179,7 @@ def test_search__looks_at_the_second_product_again_after_the_launches():
     def seconds(plan):
         return 10 - 5 * plan.is_direct - (plan.gate_up.n == 32) - (plan.down.n == 256)
 
-    best = search(Variant.SLOTS, FP8_FEW_ROWS, seconds, is_ours=True, form="fp8")
+    best = search(Variant.SLOTS, FP8_FEW_ROWS, seconds, is_ours=True, quant="fp8")
 
     assert (best.is_direct, best.gate_up.n, best.down.n) == (True, 32, 256)
 
@@ -189,23 +190,28 @@ def test_read_weights__sglang_has_4_bit_weights_widened_and_others_as_they_are()
     assert (wide.quant, wide.gate_up.dtype) == ("none", torch.bfloat16)
     assert name_weights("sglang", QUANTISED["mxfp4"][0]) == "16 bits (widened from mxfp4)"
     assert name_weights("ours-slots", QUANTISED["mxfp4"][0]) == "mxfp4"
-    assert read_weights("ours-slots", QUANTISED["mxfp4"]) is QUANTISED["mxfp4"]
+    assert isinstance(read_weights("ours-slots", QUANTISED["mxfp4"])[0], LaidOut)
+    assert read_weights("ours-slots", QUANTISED["fp8"])[0] is QUANTISED["fp8"][0]
     assert read_weights("sglang", QUANTISED["fp8"])[0] is QUANTISED["fp8"][0]
     assert name_weights("sglang", LAYERS[0]) == "16 bits"
 
 
-def test_tune__times_quantised_layers_and_says_what_sglang_read(monkeypatch):
+@pytest.mark.parametrize(("quant", "upstream", "tried"), [("fp8", "sglang", 2), ("mxfp4", "sglang-mxfp4", 0)])
+def test_tune__times_quantised_layers_against_what_a_server_would_run(monkeypatch, quant, upstream, tried):
     """Without a GPU: the reference in place of both sides, so that the whole procedure runs."""
-    monkeypatch.setattr(tuner.sglang_peer, "is_installed", lambda: True)
+    for peer in (tuner.sglang_peer, tuner.sglang_mxfp4_peer):
+        monkeypatch.setattr(peer, "is_installed", lambda: True)
+    for step in ("load", "route_ahead"):
+        monkeypatch.setattr(tuner.sglang_mxfp4_peer, step, lambda problem: problem)
     monkeypatch.setattr(tuner, "runner", lambda *_: float32)
     monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
-    case = LayerCase(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant="mxfp4")
+    case = LayerCase(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant=quant)
 
     (result,) = tune(case, [3], [build(case)], Budget(seconds=1e9, plans=2))
 
-    assert result["weights"] == {"ours-slots": "mxfp4", "sglang": "16 bits (widened from mxfp4)"}
-    assert result["tried"] == {"ours-slots": 2, "sglang": 2}
-    assert "SGLang with weights of 16 bits (widened from mxfp4)" in describe_tuned(result)
+    assert result["tried"] == {"ours-slots": 2, upstream: tried}
+    assert (result["upstream_plan"] is None) == (quant == "mxfp4")
+    assert f"; timed 2 plans of ours-slots, {tried} plans of {upstream}" in describe_tuned(result)
 
 
 @pytest.mark.parametrize(("precision", "is_right"), [("fp8", True), ("bfloat16", False)])

@@ -54,9 +54,9 @@ def list_implementations(style: str) -> None:
 def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path | None, style: str) -> None:
     """Search for the fastest plan of a layer on this GPU, and store it with the details of the search.
 
-    SGLang's kernels are searched with the same tiles and budget, and timed in turns with ours. For SGLang, 4-bit weights are
-    widened to 16 bits, as when it loads them. Entries that the table already has from these versions are kept, so the same
-    command continues an interrupted search.
+    SGLang's kernels are searched with the same tiles and budget, and timed in turns with ours; its runner of 4-bit weights
+    chooses its tiles by itself. Entries that the table already has from these versions are kept, so the same command continues
+    an interrupted search.
     """
     require_torch()
     from perfgate.cli.moe.kernel_work import Budget, Tuning  # noqa: PLC0415 - loads torch
@@ -80,9 +80,7 @@ def describe_tuned(result: dict[str, Any]) -> str:
     line = f"M = {result['tokens']}: ours {result['ours_us']:.1f} us"
     if "upstream_us" in result:
         ratio, low, high = result["upstream_over_ours"]
-        weights = result.get("weights", {}).get("sglang", "")
-        name = f"SGLang with weights of {weights}" if "widened" in weights else "SGLang"
-        line += f", {name} {result['upstream_us']:.1f} us, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
+        line += f", SGLang {result['upstream_us']:.1f} us, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
     return f"{line}; timed {tried}{cut}"
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
+from perfgate_moe.layer.bricks import LaidOut
 from perfgate_moe.layer.reference import staged
 from perfgate_moe.layer.tables import read_table
 from perfgate_moe.timing import tuner
@@ -66,9 +67,8 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table,
 
     for shape, widened in (("fp8", "fp8"), ("mxfp4", "16 bits (widened from mxfp4)")):
         for cell in results[shape]:
-            bricks = {"ours-bricks"} if shape == "mxfp4" else set()
-            assert set(cell["samples_us"]) == {"ours-slots", "sglang", "sglang-again", "sglang-untuned", *bricks}
-            assert cell["weights"] == {"ours-slots": shape, "sglang": widened} | dict.fromkeys(bricks, shape)
+            assert set(cell["samples_us"]) == {"ours-slots", "sglang", "sglang-again", "sglang-untuned"}
+            assert cell["weights"] == {"ours-slots": shape, "sglang": widened}
             assert all(error["relative"] < 2e-2 for error in cell["errors"].values())
             assert cell["floor_us"] > 0
 
@@ -84,7 +84,6 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table,
     assert {key: list(cells) for key, cells in plans.items() if "E=4" in key} == {
         "E=4,k=2,H=128,I=128,silu,fp8": ["1", "3"],
         "E=4,k=2,H=64,I=64,swiglu,mxfp4": ["1", "3"],
-        "E=4,k=2,H=64,I=64,swiglu,bricks": ["1", "3"],
     }
     assert read_table(path)["about"]["from"] == ["old.json", "fp8.json", "mxfp4.json"]
     capsys.readouterr()
@@ -92,7 +91,7 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table,
     table.main()
     rows = capsys.readouterr().out.splitlines()
     assert sum(row.startswith(("| 1 |", "| 3 |")) for row in rows) == 2
-    assert rows[4].count("|") == table.HEAD.count("|")
+    assert rows[3] == "| M | ours, us | SGLang, us | stock, us | SGLang / ours | A/A | floor, us | error ratio |"
 
 
 def test_table__keeps_no_plan_whose_answer_was_wrong(layer, table, monkeypatch, tmp_path, capsys):
@@ -141,7 +140,7 @@ def test_choose_subjects__vllm_only_where_it_is_installed(layer, monkeypatch, ca
     monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
 
     assert layer.choose_subjects("plain", None)[-1] == layer.choose_subjects("fp8", None)[-1] == "vllm"
-    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, ours-bricks, sglang, sglang-mxfp4, sglang-marlin$"):
+    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, sglang, sglang-mxfp4, sglang-marlin$"):
         layer.choose_subjects("mxfp4", ["vllm"])
 
 
@@ -152,7 +151,7 @@ def test_layer__times_vllm_with_tuned_tiles_and_its_own(layer, monkeypatch, tmp_
     (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
     assert {"vllm", "vllm-untuned"} < set(cell["samples_us"])
     assert cell["plans"]["vllm"]["gate_up"] == cell["plans"]["vllm"]["down"]
-    assert "vllm-untuned" in cell["sglang_over_subject"]
+    assert "vllm-untuned" in cell["control_over_subject"]
 
 
 def test_layer__searches_no_plan_that_an_earlier_file_has(layer, monkeypatch, tmp_path):
@@ -162,7 +161,21 @@ def test_layer__searches_no_plan_that_an_earlier_file_has(layer, monkeypatch, tm
 
     first, again = (json.loads((tmp_path / f"{name}.json").read_text())["cells"][0] for name in ("first", "out"))
     assert again["plans"] == first["plans"]
-    assert [found["tried"] for found in again["searched"].values()] == [0, 0, 0]
+    assert [found["tried"] for found in again["searched"].values()] == [0, 0]
+
+    known = layer.read_plans(tmp_path / "first.json", "mxfp4", ["ours-slots"])
+    assert {tokens: set(plans) for tokens, plans in known.items()} == {3: {"sglang"}}
+
+
+def test_layer__times_the_last_subject_again_where_sglangs_layer_is_left_out(layer, table, monkeypatch, tmp_path):
+    measure(layer, monkeypatch, tmp_path / "out.json", "mxfp4", "--tokens", "3", "--subjects", "ours-slots")
+
+    (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert set(cell["samples_us"]) == {"ours-slots", "ours-slots-again"}
+    assert table.quantised_rows([cell | {"samples_us": cell["samples_us"] | {"sglang-mxfp4": [1.0]},
+                                         "errors": cell["errors"] | {"sglang-mxfp4": {"relative": 1.0}}}])[0] == (
+        "| M | ours, us | SGLang, us | SGLang / ours | A/A | floor, us | error ratio |"
+    )  # fmt: skip
 
 
 def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(layer, table, monkeypatch, tmp_path):
@@ -175,10 +188,12 @@ def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(
     (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
     assert {"sglang-mxfp4", "sglang-mxfp4-routed"} < set(cell["samples_us"])
     assert cell["weights"]["sglang-mxfp4"] == "mxfp4"
-    assert set(cell["plans"]) == {"ours-slots", "ours-bricks", "sglang"}
-    assert [line.split(" | ")[1] for line in table.runner_rows(cell)] == ["packed", "bricks"]
-    (plan,) = table.plan_table([cell])["E=4,k=2,H=64,I=64,swiglu,bricks"].values()
-    assert plan["gate_up"] == cell["plans"]["ours-bricks"]["gate_up"]
+    assert set(cell["plans"]) == {"ours-slots", "sglang"}
+    head, _, line = table.quantised_rows([cell])
+    assert (
+        "| SGLang, us | routed before, us | widened, us | widened, stock, us | SGLang / ours | routed before / ours |" in head
+    )
+    assert line.count("|") == head.count("|")
     cell["samples_us"]["sglang-mxfp4-routed"] = [1e-3]
     assert table.fastest_sglang(cell["samples_us"]) == "sglang-mxfp4-routed"
     cell["samples_us"] = {"sglang": [1.0], "ours-slots": [2.0], "sglang-mxfp4-routed": [3.0]}
@@ -206,12 +221,12 @@ def test_layer__leaves_out_a_runner_that_does_not_compile_and_measures_the_other
 
     assert "sglang-marlin is left out: RuntimeError: ninja: build stopped\n" in capsys.readouterr().out
     (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
-    assert {"ours-bricks", "sglang"} < set(cell["samples_us"])
+    assert {"ours-slots", "sglang"} < set(cell["samples_us"])
 
 
 @pytest.mark.parametrize("shape", ["fp8", "mxfp4"])
 def test_warm_plans__hold_the_first_stage_of_every_side(layer, monkeypatch, shape):
-    subjects = ["ours-slots", "sglang", "vllm" if shape == "fp8" else "ours-bricks"]
+    subjects = ["ours-slots", "sglang", *(["vllm"] if shape == "fp8" else [])]
     tasks = {(subject, json.dumps(plan)) for subject, _, _, plan in layer.warm_plans(shape, [1, 64], subjects, {})}
     seen = set()
     monkeypatch.setattr(tuner, "runner", lambda subject, plan: seen.add((subject, json.dumps(tuner.plan_to(plan)))))
@@ -225,20 +240,15 @@ def test_warm_plans__hold_the_first_stage_of_every_side(layer, monkeypatch, shap
     assert seen <= tasks
 
 
-@pytest.mark.parametrize(
-    ("shape", "subjects", "forms"),
-    [
-        ("plain", ("ours-slots", "ours-owner", "sglang"), ["none"]),
-        ("mxfp4", ("ours-slots", "ours-bricks"), ["mxfp4", "bricks"]),
-    ],
-)
-def test_compile_one__keeps_one_layer_for_all_that_read_the_same_weights(layer, monkeypatch, shape, subjects, forms):
+def test_compile_one__keeps_one_layer_for_all_that_read_the_same_weights(layer, monkeypatch):
     monkeypatch.setattr(layer, "blank", lambda case: build(replace(case, M=1)))
-    for subject in subjects * 2:
+    for subject, shape in [("ours-slots", "plain"), ("sglang", "plain"), ("sglang", "mxfp4"), ("ours-slots", "mxfp4")] * 2:
         layer.compile_one((subject, shape, 1, {}))
 
-    assert [form for form, _ in layer._WORKER] == forms
-    assert [held.form for held in layer._WORKER.values()] == forms
+    assert [(case.quant, isinstance(held, LaidOut)) for case, held in layer._WORKER.items()] == [
+        ("none", False),
+        ("mxfp4", True),
+    ]
 
 
 def test_floor_us__counts_bytes_of_the_format_and_holds_products_against_its_matrix_units():
@@ -254,7 +264,7 @@ def test_floor_us__counts_bytes_of_the_format_and_holds_products_against_its_mat
 
 
 def test_sixteen_bit_shapes__leave_out_quantised_ones():
-    assert set(SHAPES) - set(SIXTEEN_BIT_SHAPES) == {"deepseek-v3-tp8-fp8", "gpt-oss-20b-mxfp4"}
+    assert set(SHAPES) - set(SIXTEEN_BIT_SHAPES) == {"deepseek-v3-tp8-fp8", "gpt-oss-20b-mxfp4", "gpt-oss-120b-mxfp4"}
 
 
 def test_drawing__of_layers_is_of_todays_results(tmp_path):
@@ -275,9 +285,9 @@ def test_sum_rows__documentation_states_those_of_the_committed_file(table):
     assert page[page.index(table.SUMS_HEAD) :].split("\n\n")[0].splitlines()[2:] == table.sum_rows(cells)
 
 
-def test_runner_row__documentation_states_those_of_the_committed_file(table):
-    cells = table.read_survey(FOLDER.parent / "h200" / "kernels" / "gpt-oss-20b-mxfp4.json.xz")["cells"]
+@pytest.mark.parametrize("shape", ["deepseek-v3-tp8-fp8", "gpt-oss-20b-mxfp4"])
+def test_quantised_rows__documentation_states_those_of_the_committed_file(table, shape):
+    cells = table.read_survey(FOLDER.parent / "h200" / "kernels" / f"{shape}.json.xz")["cells"]
     page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
-    rows = [line for cell in sorted(cells, key=lambda cell: cell["tokens"]) for line in table.runner_rows(cell)]
 
-    assert page[page.index(table.RUNNER_HEAD) :].split("\n\n")[0].splitlines()[2:] == rows
+    assert "\n".join(table.quantised_rows(sorted(cells, key=lambda cell: cell["tokens"]))) in page

@@ -186,7 +186,7 @@ def test_read_layer__poses_what_the_bricks_hold(swap):
     )
     problem, scores = read_layer(asked, SERVER)
 
-    assert (problem.form, problem.hidden_size, problem.intermediate_size, problem.top_k) == ("bricks", 64, 64, 2)
+    assert (problem.quant, problem.hidden_size, problem.intermediate_size, problem.top_k) == ("mxfp4", 64, 64, 2)
     assert (problem.activation.alpha, problem.activation.limit, scores.shape) == (1.5, 7.0, (3, 4))
 
 
@@ -225,8 +225,8 @@ def test_hook_micro__leaves_a_server_that_cannot_load_its_runner(monkeypatch, ca
     assert "no runner of 4-bit weights: SGLang 0.5.21 has no sglang.srt.layers.moe.topk.routing" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("names", "found"), [(("E=32,k=4,swiglu,bricks",), True), (("E=32,k=4,swiglu,mxfp4",), False)])
-def test_has_plans__of_bricks_on_this_device(monkeypatch, names, found):
+@pytest.mark.parametrize(("names", "found"), [(("E=32,k=4,swiglu,mxfp4",), True), (("E=32,k=4,swiglu",), False)])
+def test_has_plans__of_4_bit_weights_on_this_device(monkeypatch, names, found):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(micro_swap, "stored", lambda _: dict.fromkeys(names))
 

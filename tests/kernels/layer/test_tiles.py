@@ -9,7 +9,6 @@ from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer import tables, tiles
-from perfgate_moe.layer.bricks import lay_out
 from perfgate_moe.layer.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
 from perfgate_moe.layer.tables import tuned as tuned_plan
 from perfgate_moe.layer.tiles import (
@@ -18,7 +17,6 @@ from perfgate_moe.layer.tiles import (
     LARGE,
     LARGE_NARROW,
     MEDIUM,
-    MXFP4_LARGE,
     QUANTISED_PLANS,
     SMALL,
     TilePlan,
@@ -66,15 +64,6 @@ def test_tuned__quantised_plans_stand_under_their_format(monkeypatch, quant):
 
     assert choose(build(case)) == QUANTISED_PLANS[quant][1]
     assert tuned_plan(build(replace(case, quant="none"))) is None
-
-
-def test_tuned__plans_of_bricks_are_their_own(monkeypatch):
-    packed = build(LayerCase(M=20, dtype="bfloat16", quant="mxfp4"))
-    table = {"E=8,k=4,H=64,I=96,swiglu,bricks": {16: Tuned(plan=MXFP4_LARGE, gain=1.2)}}
-    monkeypatch.setattr(tables, "stored", lambda _: table)
-
-    assert choose(lay_out(packed)) == MXFP4_LARGE
-    assert choose(packed) == QUANTISED_PLANS["mxfp4"][1]
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,10 @@ from perfgate_moe.layer.bricks import (
     make_bricks,
     require_order,
 )
-from perfgate_moe.layer.mxfp4 import PAIRS_TO_BFLOAT16, is_in_pairs
+from perfgate_moe.layer.mxfp4 import is_in_pairs
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS
 
 WORD = 0xFFFFFFFF
-
-
-def prmt(a, b, selector):
-    """Bytes of two words, as four digits of the selector name them."""
-    source = (b << 32) | a
-    return sum(((source >> 8 * ((selector >> 4 * place) & 7)) & 0xFF) << 8 * place for place in range(4))
 
 
 def halves(word):
@@ -47,7 +41,6 @@ def fma_bf16x2(a, b, c):
 
 OPERATIONS = {
     "mov.b32": lambda a: a,
-    "prmt.b32": prmt,
     "shl.b32": lambda a, by: (a << by) & WORD,
     "and.b32": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
@@ -72,25 +65,6 @@ def execute(text, inputs):
 def power_bits(scale):
     """Two bfloat16 of an e8m0 byte, as the kernel makes them."""
     return (scale << 7) | (scale << 23)
-
-
-@pytest.mark.parametrize("scale", [1, 100, E8M0_BIAS, 128, 129, 250])
-@pytest.mark.parametrize("first", range(0, 256, 4))
-def test_pairs_to_bfloat16__every_byte_at_every_place(first, scale):
-    own = [first, first + 1, first + 2, first + 3]
-    other = scale + 1
-    word = sum(byte << 8 * place for place, byte in enumerate(own))
-
-    found = execute(PAIRS_TO_BFLOAT16.value, [word, power_bits(scale), power_bits(other)])
-
-    values = [halves(found[f"${place}"]) for place in range(4)]
-    low, high = torch.cat(values[:2]), torch.cat(values[2:])
-    powers = torch.tensor([2.0 ** (each - E8M0_BIAS) for each in (scale, scale, other, other)], dtype=torch.float64)
-    wanted_low, wanted_high = (torch.tensor([E2M1[code] for code in codes], dtype=torch.float64) * powers
-                               for codes in ([b & 0xF for b in own], [b >> 4 for b in own]))  # fmt: skip
-    assert torch.equal(low, wanted_low.to(torch.bfloat16).double())
-    assert torch.equal(high, wanted_high.to(torch.bfloat16).double())
-    assert torch.equal(low.signbit(), wanted_low.signbit())
 
 
 def make_brick(codes, scales):
@@ -148,15 +122,12 @@ def test_lay_out__refuses_other_weights():
         lay_out(build(LayerCase(M=2, dtype="bfloat16")))
 
 
-@pytest.mark.parametrize(
-    ("capability", "form", "found"),
-    [((9, 0), "bricks", True), ((8, 0), "bricks", False), ((10, 0), "bricks", False), ((8, 0), "mxfp4", True)],
-)
-def test_is_in_pairs__bricks_on_hopper_alone(monkeypatch, capability, form, found):
+@pytest.mark.parametrize(("capability", "found"), [((9, 0), True), ((8, 0), False), ((10, 0), False)])
+def test_is_in_pairs__on_hopper_alone(monkeypatch, capability, found):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     hidden = SimpleNamespace(dtype=torch.bfloat16, is_cuda=True, device=SimpleNamespace(type="cuda"))
 
-    assert is_in_pairs(SimpleNamespace(form=form, hidden=hidden)) is found
+    assert is_in_pairs(hidden) is found
 
 
 LINEAR = "#linear = #ttg.linear<{register = [[0, 0, %s], [0, 0, %s], [1, 0, 0]], lane = [[0, 0, 4]]}>\n"
