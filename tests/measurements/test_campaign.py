@@ -166,6 +166,13 @@ def test_run__what_fails_is_told_and_not_tried_again(place, monkeypatch):
     assert (place.home / campaign.LOG).read_text().count("FAILED") == 1
 
 
+@pytest.mark.parametrize(("module", "below"), [("", "caches"), ("a.module", "caches/base")])
+def test_build_argv__a_modules_caches_are_those_that_the_next_machine_gets(place, module, below):
+    argv = build_argv(make_row(module=module), place, place.home / "results" / "aa")
+
+    assert argv[argv.index("--caches") + 1] == str(place.home / below)
+
+
 def test_run__row_that_is_there_twice_is_tried_again_where_it_failed(place, monkeypatch):
     tell = "import sys; print(sys.argv[1]); sys.exit(sys.argv[1] == 'void')"
     words = iter(["void", "whole"])

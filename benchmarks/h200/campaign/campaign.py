@@ -232,11 +232,13 @@ class Campaign:
 
 def build_argv(wanted: Wanted, place: Place, folder: Path) -> list[str]:
     """The command of a measurement; a session that was begun in `folder` goes on there."""
+    caches, asked = place.home / "caches", fill(wanted.command, place)
     if wanted.module:
-        return [place.python, "-m", wanted.module, *fill(wanted.command, place), "--out", str(folder), *caches(place)]
+        # A module's caches are those of an arm: the next machine, to which the base's are carried, finds them.
+        return [place.python, "-m", wanted.module, *asked, "--out", str(folder), "--caches", str(caches / "base")]
     is_begun = any((folder / name).exists() for name in ("session.json", "matrix.json"))
     resume = ["--resume"] if is_begun else []
-    return [place.python, "-m", "perfgate", *fill(wanted.command, place), "--out", str(folder), *caches(place), *resume]
+    return [place.python, "-m", "perfgate", *asked, "--out", str(folder), "--caches", str(caches), *resume]
 
 
 def fill(words: Sequence[str], place: Place) -> list[str]:
@@ -249,11 +251,6 @@ def find_missing(wanted: Wanted, place: Place) -> str | None:
     releases = str(place.home / "releases")
     words = (word for word in fill(wanted.command, place) if word.startswith(releases))
     return next((word for word in words if not Path(word).exists()), None)
-
-
-def caches(place: Place) -> list[str]:
-    """The option that keeps compile caches of one folder an arm, for all sessions."""
-    return ["--caches", str(place.home / "caches")]
 
 
 def read_events(folder: Path) -> Iterator[dict[str, Any]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-CACHES, PLACE = "caches.tar.xz", "caches/tvm_ffi"
+CACHES, PLACE = "caches.tar.xz", "caches/base/tvm_ffi"
 MODULES = {
     # The words of the name, the source, the function that is exported and how C++ calls it.
     "gptq_marlin_repack": ("gemm/marlin/gptq_marlin_repack.cuh", "gptq_marlin_repack", "gptq_marlin_repack"),
