@@ -105,6 +105,10 @@ OUTCOMES = {
     "mxfp4-soak-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-c1-small-prefill-graphs": Outcome.PASS,
     "mxfp4-chat-json-c16-aa-2": Outcome.PASS,
+    "mxfp4-c1-old-kernels-0.5.21-3": Outcome.PASS,
+    "mxfp4-closed-c16-aa-3": Outcome.PASS,
+    "mxfp4-c1-plug-in": Outcome.IMPROVED,
+    "mxfp4-closed-c16-plug-in": Outcome.IMPROVED,
 }
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
 MOE_LAYERS = {"qwen3-closed-c16-aa-1": 48, "deepseek-closed-c16-aa-2": 4}
@@ -213,8 +217,8 @@ def test_write_sweep__page_and_picture_are_what_the_script_makes(tmp_path, name)
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
-    # One-sided, none in 37: 1 - 0.05 ** (1 / 37) = 0.078.
-    assert told.startswith("Sessions of equal arms with a judged block: 37, independent verdicts: 37, false alarms: 0;")
+    # One-sided, none in 38: 1 - 0.05 ** (1 / 38) = 0.076.
+    assert told.startswith("Sessions of equal arms with a judged block: 38, independent verdicts: 38, false alarms: 0;")
     assert "at most 8 %" in told
 
 
