@@ -26,6 +26,9 @@ from perfgate_moe.layer.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
 from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WARPGROUP_ROWS = 64
+MOST_STEPS = 2
+"""Steps of 128 columns whose rows a walking program keeps."""
+WALKING = ("DIRECT", "EVEN_K", "BLOCK", "BLOCK_M", "BLOCK_N", "GROUP_M", "num_warps", "num_stages")
 
 
 @triton.jit
@@ -297,6 +300,80 @@ def fp8_down_product(
     )  # fmt: skip
 
 
+@triton.jit
+def step_of(
+    rows: tl.tensor, row_scales: tl.tensor, is_row: tl.tensor, inside: tl.tensor, EVEN_K: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Codes [ROWS, BLOCK] and scales [ROWS] of one step of rows that stay in a program."""
+    mask = is_row[:, None] if EVEN_K else is_row[:, None] & inside[None, :]
+    return tl.load(rows, mask=mask, other=0.0), tl.load(row_scales, mask=is_row, other=0.0)
+
+
+@triton.jit
+def fp8_walking_down_product(
+    inner: tl.tensor,
+    inner_scales: tl.tensor,
+    weight: tl.tensor,
+    weight_scales: tl.tensor,
+    bias: tl.tensor,
+    target: tl.tensor,
+    topk_weights: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,
+    scaling: tl.tensor,
+    tiles: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+    DIRECT: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """`fp8_down_product` of codes whose depth is one or two STEPS: rows are read once, and `tiles` column tiles pass by.
+
+    A tile of so few steps is over before its pipeline is full. Here the next tile's weights are on their way while the last
+    one's rows are stored.
+    """
+    begin(OVERLAP)
+    tiles_n = tl.cdiv(H, BLOCK_N)
+    walks = tl.cdiv(tiles_n, tiles)
+    tiles_m = tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * walks:
+        return
+    tile_m, walk = tile_of(tl.program_id(0), tiles_m, walks, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    slot, place, is_slot = slots_of(sorted_slots, slots, tile_m, DIRECT, BLOCK_M)
+    ks = tl.arange(0, BLOCK)
+    rows = inner + place.to(tl.int64)[:, None] * I + ks[None, :]
+    row_scales = inner_scales + place.to(tl.int64) * STEPS
+    first, of_first = step_of(rows, row_scales, is_slot, ks < I, EVEN_K)
+    second, of_second = first, of_first
+    if STEPS == 2:
+        second, of_second = step_of(rows + BLOCK, row_scales + 1, is_slot, BLOCK + ks < I, EVEN_K)
+    scales = weight_scales + expert * tl.cdiv(H, BLOCK) * STEPS
+    for tile in tl.range(walk * tiles, tl.minimum(walk * tiles + tiles, tiles_n)):
+        columns = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+        safe = tl.minimum(columns, H - 1)
+        b_tile = weight + expert * H * I + safe.to(tl.int64)[None, :] * I + ks[:, None]
+        scale = scales + (tile * BLOCK_N // BLOCK) * STEPS
+        b = tl.load(b_tile) if EVEN_K else tl.load(b_tile, mask=ks[:, None] < I, other=0.0)
+        total = tl.dot(first, b) * (of_first * tl.load(scale))[:, None]
+        if STEPS == 2:
+            b = tl.load(b_tile + BLOCK) if EVEN_K else tl.load(b_tile + BLOCK, mask=BLOCK + ks[:, None] < I, other=0.0)
+            total += tl.dot(second, b) * (of_second * tl.load(scale + 1))[:, None]
+        store_slots(
+            total, bias, expert, target, topk_weights, slot, is_slot, columns, safe, 1, H, scaling, HAS_BIAS,
+            WEIGHT_ON_INPUT=False, ATOMIC=False,
+        )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Rows:
     """Rows as a product reads them: 16-bit numbers, codes with scales, or both at hand; the same tensor where one is not."""
@@ -313,6 +390,8 @@ def fp8_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor
     for tiles in (plan.gate_up, plan.down):
         if tiles.k != SCALE_BLOCK:
             raise MoeInputError(f"plan with k = {tiles.k}: products of 8-bit weights go {SCALE_BLOCK} deep, set k to that")
+    if plan.down.walk > 1:
+        require_walk(plan, problem.intermediate_size)
     slot_count = problem.topk_ids.numel()
     alignment = None if plan.is_direct else align(problem.topk_ids, problem.experts, plan.gate_up.m, launch)
     inner = _launch_gate_up(problem, problem.scales, plan, alignment, launch)
@@ -339,6 +418,14 @@ def is_paired(tiles: Tiles, intermediate_size: int, *, is_interleaved: bool) -> 
 def has_one_scale(tiles: Tiles, *, is_contiguous: bool) -> bool:
     """Whether the weight rows of a tile lie in one block of scales; gates and ups of a chunked layout are far apart."""
     return is_contiguous and SCALE_BLOCK % tiles.n == 0
+
+
+def require_walk(plan: TilePlan, intermediate_size: int) -> None:
+    """NotApplicableError for a plan whose second product cannot walk over column tiles."""
+    steps = triton.cdiv(intermediate_size, SCALE_BLOCK)
+    is_fit = not plan.is_direct and not plan.down.rounds and plan.down.m >= WARPGROUP_ROWS and SCALE_BLOCK % plan.down.n == 0
+    if steps > MOST_STEPS or not is_fit:
+        raise NotApplicableError(f"only sorted codes of at most {MOST_STEPS * SCALE_BLOCK} columns are walked over")
 
 
 def _tile_arguments(tiles: Tiles, depth: int, *, is_contiguous: bool, is_direct: bool) -> dict[str, Any]:
@@ -394,9 +481,15 @@ def _launch_down(
     ids = problem.topk_ids
     order = (ids, ids, ids) if alignment is None else (alignment.slots, alignment.experts, alignment.count)
     blocks = ids.numel() if alignment is None else alignment.blocks
-    fp8_down_product[(blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
+    kernel, columns = fp8_down_product, triton.cdiv(problem.hidden_size, tiles.n)
+    arguments = _tile_arguments(tiles, problem.intermediate_size, is_contiguous=True, is_direct=alignment is None)
+    if tiles.walk > 1:
+        kernel, columns = fp8_walking_down_product, triton.cdiv(columns, tiles.walk)
+        arguments = {name: arguments[name] for name in WALKING}
+        arguments |= {"tiles": tiles.walk, "STEPS": triton.cdiv(problem.intermediate_size, SCALE_BLOCK)}
+    kernel[(blocks * columns,)](
         inner.numbers if tiles.rounds else inner.codes, inner.scales, problem.down, scales.down,
         problem.hidden if problem.down_bias is None else problem.down_bias, partial, problem.topk_weights, *order, ids.numel(),
         problem.hidden_size, problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None,
-        **_tile_arguments(tiles, problem.intermediate_size, is_contiguous=True, is_direct=alignment is None), **launch,
+        **arguments, **launch,
     )  # fmt: skip

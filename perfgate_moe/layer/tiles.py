@@ -25,7 +25,8 @@ class Tiles:
     engine, and whether blocks filled to at most their middle are computed at half the height (m of 32 and more).
 
     `rounds` is for 8-bit weights: the product rounds the 16-bit rows that it reads, and no launch before it does. Such
-    products have k = 128, the depth of a scale, and quantised ones neither `tma` nor `short`.
+    products have k = 128, the depth of a scale, and quantised ones neither `tma` nor `short`. With `walk` above 1 a program of
+    the second product of 8-bit weights keeps its rows and computes so many column tiles one after another.
     """
 
     m: int
@@ -37,6 +38,7 @@ class Tiles:
     tma: bool = False
     short: bool = False
     rounds: bool = False
+    walk: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

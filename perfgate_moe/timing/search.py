@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from types import MappingProxyType
 
 from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant
@@ -97,6 +98,18 @@ SPACES = MappingProxyType(
         "fp8": (FP8_FEW_ROWS, FP8_SOME_ROWS, FP8_MANY_ROWS),
         "mxfp4": (MXFP4_FEW_ROWS, MXFP4_SOME_ROWS, MXFP4_MANY_ROWS),
     }
+)
+# A second product of one or two steps walks over column tiles: its pipeline lasts as long as the walk.
+FP8_WALKS = tuple(
+    replace(tiles, walk=walk)
+    for tiles in (
+        Tiles(m=64, n=64, k=128, group_m=8, stages=4),
+        Tiles(m=64, n=128, k=128, group_m=8, stages=2),
+        Tiles(m=64, n=128, k=128, group_m=8, stages=3),
+        Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=2),
+        Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=3),
+    )
+    for walk in (7, 14, 28)
 )
 GROUPS = (1, 32)
 MOST_ROUNDED_ROWS = 64
@@ -196,10 +209,21 @@ def _fp8_launches(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan
     """Where rows are rounded, besides how kernels are launched."""
     yield replace(plan, is_overlapped=False)
     yield from rounding_plans(plan)
+    yield from walking_plans(plan, tiles)
     if plan.gate_up.m == 16:
         for direct in direct_plans(tiles):
             yield direct
             yield from rounding_plans(direct)
+
+
+def walking_plans(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
+    """Second products that walk over column tiles, behind the plan's first product and those of other heights."""
+    if plan.gate_up.m < MOST_ROUNDED_ROWS:
+        return
+    firsts = (plan.gate_up, *(each for each in tiles if each.m >= MOST_ROUNDED_ROWS and each.m != plan.gate_up.m))
+    for first, down in product(firsts, FP8_WALKS):
+        if first.m == down.m:
+            yield replace(plan, gate_up=first, down=down)
 
 
 def rounding_plans(plan: TilePlan) -> Iterator[TilePlan]:
@@ -237,6 +261,10 @@ def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[TilePlan]:
             yield each
             if quant == "fp8":
                 yield from list(rounding_plans(each))[-1:]
+    # How far a product walks is no part of its machine code.
+    walking = {replace(each, walk=1): each for each in FP8_WALKS} if quant == "fp8" else {}
+    for down in walking.values():
+        yield from [TilePlan(variant=Variant.SLOTS, gate_up=t, down=down) for t in tiles if t.m == down.m][:1]
 
 
 def owner_plans(tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:

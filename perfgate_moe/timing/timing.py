@@ -15,6 +15,7 @@ import triton
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.problem import Problem
 
 SAMPLE_MS = 4.0
@@ -109,14 +110,14 @@ def profile_us(run: LayerFunction, problems: Sequence[Problem]) -> dict[str, flo
 
 
 def quick_us(run: LayerFunction, problems: Sequence[Problem]) -> float:
-    """Microseconds per layer, good enough to rank plans; infinite when the plan cannot be compiled or does not fit the device.
+    """Microseconds per layer, good enough to rank plans; infinite for one that cannot be compiled or does not fit.
 
     A compiler pass that fails, and SGLang's refusal of tiles, are a RuntimeError and an AssertionError. So is a fault of the
     device, after which every other plan fails as well, and the answer's check.
     """
     try:
         graph = record(run, problems)
-    except (triton.errors.TritonError, RuntimeError, AssertionError):
+    except (triton.errors.TritonError, RuntimeError, AssertionError, NotApplicableError):
         return float("inf")
     replays = count_replays(graph)
     return statistics.median(replay_ms(graph, replays) for _ in range(3)) * 1e3 / len(problems)

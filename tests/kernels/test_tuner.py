@@ -12,14 +12,14 @@ from triton.runtime.errors import OutOfResources
 
 from perfgate.cli.moe.kernels import command, describe_tuned, parse_tokens
 from perfgate.errors import InputError
-from perfgate_moe.errors import MoeInputError
+from perfgate_moe.errors import MoeInputError, NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.bricks import LaidOut
 from perfgate_moe.layer.reference import float32, oracle
 from perfgate_moe.layer.tiles import SMALL, Variant
 from perfgate_moe.timing import timing, tuner
-from perfgate_moe.timing.search import FP8_FEW_ROWS, MANY_ROWS, search
+from perfgate_moe.timing.search import FP8_FEW_ROWS, FP8_MANY_ROWS, MANY_ROWS, search
 from perfgate_moe.timing.shapes import SHAPES, find_shape, problems
 from perfgate_moe.timing.tuner import (
     Budget,
@@ -89,6 +89,15 @@ def test_search__takes_the_copy_engine_and_launches_that_pay():
 
     assert (ours.gate_up.tma, ours.down.tma, ours.gate_up.short, ours.is_overlapped) == (True, True, True, False)
     assert (theirs.gate_up.short, theirs.is_overlapped) == (False, True)
+
+
+def test_search__lets_the_second_product_of_8_bits_walk_behind_first_ones_of_either_height():
+    def seconds(plan):
+        return 100 - plan.down.walk - (plan.gate_up.m == 128)
+
+    best = search(Variant.SLOTS, FP8_MANY_ROWS, seconds, is_ours=True, quant="fp8")
+
+    assert (best.down.walk, best.gate_up.walk, best.gate_up.m) == (28, 1, 128)
 
 
 def test_require_right__refuses_a_plan_that_answers_wrongly(monkeypatch):
@@ -239,7 +248,10 @@ def test_require_right__holds_sglang_to_the_same_limits(monkeypatch, subject, er
             require_right(subject, SMALL, LAYERS[0], "fp8")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("PassManager::run failed"), AssertionError("tiles"), OutOfResources(1, 2, "m")])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("PassManager::run failed"), AssertionError("tiles"), OutOfResources(1, 2, "m"), NotApplicableError("walk")],
+)
 def test_quick_us__a_plan_that_cannot_run_is_infinitely_slow(error):
     def run(_):
         raise error

@@ -48,11 +48,11 @@ RunnerInputs = make_dataclass("RunnerInputs", ["hidden_states", "rows", "n_expts
 RunnerWeights = make_dataclass("RunnerWeights", ["w13_weight", "w2_weight", "w13_bias", "w2_bias"])
 
 
-def plan_with(problem, *, m=16, n=64, k=128, first_n=0, is_direct=False, rounds=(False, False)):
-    """A plan of quantised weights; the first product's columns may differ, and each may round what it reads."""
+def plan_with(problem, *, m=16, n=64, k=128, first_n=0, is_direct=False, rounds=(False, False), walk=1):
+    """A plan of quantised weights; the first product's columns may differ, each may round what it reads, the second walk."""
     tiles = Tiles(m=m, n=n, k=k, group_m=1)
-    gate_up = replace(tiles, n=first_n or n, rounds=rounds[0])
-    plan = TilePlan(variant=Variant.SLOTS, gate_up=gate_up, down=replace(tiles, rounds=rounds[1]), is_direct=is_direct)
+    gate_up, down = replace(tiles, n=first_n or n, rounds=rounds[0]), replace(tiles, rounds=rounds[1], walk=walk)
+    plan = TilePlan(variant=Variant.SLOTS, gate_up=gate_up, down=down, is_direct=is_direct)
     return fused.fused_moe(replace(problem, out=torch.full_like(problem.out, float("nan"))), plan)
 
 
@@ -70,6 +70,8 @@ ALIKE = {
         {"is_direct": True, "rounds": (True, True)},
         {"m": 64, "first_n": 128},
         {"m": 64, "first_n": 256},
+        {"m": 64, "walk": 2},
+        {"m": 64, "walk": 9, "n": 128},
     ],
     "mxfp4": [{}, {"k": 64}, {"n": 128}, {"m": 64}, {"is_direct": True}],
 }

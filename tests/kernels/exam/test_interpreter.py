@@ -35,6 +35,7 @@ JOBS = [
     "triton E=8,k=2,H=136,I=72,M=2,dtype=float16,activation=silu,bias=off,quant=fp8",
     "alike E=2,k=2,H=136,I=136,M=3,dtype=float16,quant=fp8",
     "alike E=3,k=2,H=128,I=128,M=3,dtype=float16,activation=silu,bias=off,quant=fp8,mask=ep",
+    "alike E=2,k=1,H=264,I=256,M=3,dtype=float16,activation=silu,bias=off,quant=fp8",
     "alike E=2,k=2,H=160,I=96,M=3,dtype=float16,quant=mxfp4",
     "alike E=2,k=1,H=64,I=128,M=2,dtype=float16,activation=silu,bias=off,quant=mxfp4",
     "runner E=4,k=2,H=64,I=64,M=5,dtype=float16,quant=mxfp4",

@@ -5,14 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from perfgate_moe.errors import MoeInputError
+from perfgate_moe.errors import MoeInputError, NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer import tables, tiles
+from perfgate_moe.layer.fp8 import require_walk
 from perfgate_moe.layer.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
 from perfgate_moe.layer.tables import tuned as tuned_plan
 from perfgate_moe.layer.tiles import (
     DECODE,
+    FP8_LARGE,
     FP8_SMALL,
     LARGE,
     LARGE_NARROW,
@@ -48,6 +50,24 @@ def test_choose__unknown_shape_or_float32_falls_back_to_the_default():
 
     assert choose(other) == default_plan(other)
     assert choose(wide) == default_plan(wide)
+
+
+@pytest.mark.parametrize(
+    ("down", "intermediate_size", "is_direct"),
+    [
+        ({"walk": 7}, 257, False),
+        ({"walk": 7, "rounds": True}, 256, False),
+        ({"walk": 7, "n": 256}, 256, False),
+        ({"walk": 7, "m": 16}, 256, True),
+    ],
+)
+def test_require_walk__of_sorted_codes_that_a_program_can_keep(down, intermediate_size, is_direct):
+    tiles = replace(FP8_LARGE.down, **down)
+    plan = replace(FP8_LARGE, gate_up=replace(tiles, walk=1), down=tiles, is_direct=is_direct)
+
+    with pytest.raises(NotApplicableError, match="only sorted codes of at most 256 columns are walked over"):
+        require_walk(plan, intermediate_size)
+    require_walk(replace(FP8_LARGE, down=replace(FP8_LARGE.down, walk=7)), 256)
 
 
 @pytest.mark.usefixtures("tuned")
