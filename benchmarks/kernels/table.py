@@ -30,9 +30,10 @@ RUNNERS = {
 }  # fmt: skip
 THEIRS = ("sglang", "sglang-fused-sum", *dict.fromkeys(name for runners in RUNNERS.values() for name in runners))
 NOISE = 0.005
+AUTO = "`auto` takes, before the other by"
 HEAD = (
     "| M | ours, us | atomic32, us | SGLang, us | fused sum, us | stock, us "
-    "| best SGLang / ours | A/A | floor, us | error ratio |"
+    f"| best SGLang / ours | A/A | floor, us | error ratio | {AUTO} |"
 )
 SUMS = ("nothing", "nccl", "sglang", "sglang, norm", "flashinfer, norm")
 SUMS_HEAD = f"| M | | {' | '.join(SUMS)} |"
@@ -61,7 +62,7 @@ def row(cell: dict[str, Any]) -> str:
         f"| {cell['tokens']} | {middle[ours]:.1f} ({ours.removeprefix('ours-')}) | {atomic} | {middle['sglang']:.1f} | "
         f"{fused_sum} | {middle['sglang-untuned']:.1f} | {ratio:.3f} [{low:.3f}, {high:.3f}] {verdict} | "
         f"{control[0]:.3f} [{control[1]:.3f}, {control[2]:.3f}] | "
-        f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle[ours]:.0%}) | {error_ratio:.2f} |"
+        f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle[ours]:.0%}) | {error_ratio:.2f} | {describe_choice(cell, ours)} |"
     )
 
 
@@ -71,7 +72,7 @@ def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
     (again,) = (name for name in cells[0]["samples_us"] if name.endswith("-again"))
     timed = {name: text for name, text in runners.items() if all(name in cell["samples_us"] for cell in cells)}
     head = ["M", "ours, us", *(f"{text}, us" for text in timed.values())]
-    head += [*(f"{text} / ours" for name, text in timed.items() if name != UNTUNED), "A/A", "floor, us", "error ratio"]
+    head += [*(f"{text} / ours" for name, text in timed.items() if name != UNTUNED), "A/A", "floor, us", "error ratio", AUTO]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cell in cells:
         samples = cell["samples_us"]
@@ -82,7 +83,7 @@ def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
         errors = {name: each["relative"] for name, each in cell["errors"].items()}
         times = [f"{value:.1f}" for value in (middle, *(median(samples[name]) for name in timed))]
         told = [str(cell["tokens"]), *times, *ratios, floor, f"{errors[OURS[0]] / errors[next(iter(timed))]:.2f}"]
-        lines.append(f"| {' | '.join(told)} |")
+        lines.append(f"| {' | '.join([*told, describe_choice(cell, OURS[0])])} |")
     return lines
 
 
@@ -95,6 +96,23 @@ def gain(cell: dict[str, Any], ours: str) -> tuple[float, float, float]:
     samples = cell["samples_us"]
     theirs = ROUTED_BEFORE if ROUTED_BEFORE in samples else fastest_sglang(samples)
     return ratio_interval(samples[theirs], samples[ours])
+
+
+def shape_rows(cells: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Lines of markdown of each shape, head first, by number of tokens."""
+    found = {}
+    for shape in dict.fromkeys(cell["shape"] for cell in cells):
+        own = sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"]))
+        is_plain = LayerCase.parse(own[0]["case"]).quant == "none"
+        plain = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
+        found[shape] = [*plain, *map(row, own)] if is_plain else quantised_rows(own)
+    return found
+
+
+def describe_choice(cell: dict[str, Any], ours: str) -> str:
+    """Which layer `auto` takes in a server, by the lower end of the stored gain, and how much longer the other takes."""
+    ratio, low, _ = gain(cell, ours)
+    return f"ours, {ratio - 1:.1%}" if low >= 1 else f"SGLang's, {max(1 / ratio - 1, 0):.1%}"
 
 
 def fastest_sglang(samples: dict[str, list[float]]) -> str:
@@ -165,12 +183,8 @@ def main() -> None:
     if options.plans:
         write_plans(options.plans, contents)
         return
-    for shape in dict.fromkeys(cell["shape"] for cell in cells):
-        print(f"\n{shape}\n")
-        own = sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"]))
-        is_quantised = LayerCase.parse(own[0]["case"]).quant != "none"
-        lines = [HEAD, "|---" * (HEAD.count("|") - 1) + "|", *map(row, own)]
-        print("\n".join(quantised_rows(own) if is_quantised else lines))
+    for shape, lines in shape_rows(cells).items():
+        print("\n".join([f"\n{shape}\n", *lines]))
     for content in found.values():
         if "communicator" in content:
             print("\n".join(["\nover two GPUs\n", SUMS_HEAD, "|---" * (len(SUMS) + 2) + "|", *sum_rows(content["cells"])]))

@@ -91,7 +91,8 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table,
     table.main()
     rows = capsys.readouterr().out.splitlines()
     assert sum(row.startswith(("| 1 |", "| 3 |")) for row in rows) == 2
-    assert rows[3] == "| M | ours, us | SGLang, us | stock, us | SGLang / ours | A/A | floor, us | error ratio |"
+    end = f"A/A | floor, us | error ratio | {table.AUTO} |"
+    assert rows[3] == f"| M | ours, us | SGLang, us | stock, us | SGLang / ours | {end}"
 
 
 def test_table__keeps_no_plan_whose_answer_was_wrong(layer, table, monkeypatch, tmp_path, capsys):
@@ -174,7 +175,7 @@ def test_layer__times_the_last_subject_again_where_sglangs_layer_is_left_out(lay
     assert set(cell["samples_us"]) == {"ours-slots", "ours-slots-again"}
     assert table.quantised_rows([cell | {"samples_us": cell["samples_us"] | {"sglang-mxfp4": [1.0]},
                                          "errors": cell["errors"] | {"sglang-mxfp4": {"relative": 1.0}}}])[0] == (
-        "| M | ours, us | SGLang, us | SGLang / ours | A/A | floor, us | error ratio |"
+        f"| M | ours, us | SGLang, us | SGLang / ours | A/A | floor, us | error ratio | {table.AUTO} |"
     )  # fmt: skip
 
 
@@ -198,6 +199,9 @@ def test_layer__times_sglangs_own_runner_of_4_bits_with_its_routing_and_without(
     assert table.fastest_sglang(cell["samples_us"]) == "sglang-mxfp4-routed"
     cell["samples_us"] = {"sglang": [1.0], "ours-slots": [2.0], "sglang-mxfp4-routed": [3.0]}
     assert table.gain(cell, "ours-slots")[0] == 1.5
+    assert table.describe_choice(cell, "ours-slots") == "ours, 50.0%"
+    cell["samples_us"]["sglang-mxfp4-routed"] = [1.6]
+    assert table.describe_choice(cell, "ours-slots") == "SGLang's, 25.0%"
 
 
 def test_layer__times_sglangs_marlin_runner_beside_the_others_without_a_search(layer, monkeypatch, tmp_path):
@@ -285,9 +289,12 @@ def test_sum_rows__documentation_states_those_of_the_committed_file(table):
     assert page[page.index(table.SUMS_HEAD) :].split("\n\n")[0].splitlines()[2:] == table.sum_rows(cells)
 
 
-@pytest.mark.parametrize("shape", ["deepseek-v3-tp8-fp8", "gpt-oss-20b-mxfp4"])
-def test_quantised_rows__documentation_states_those_of_the_committed_file(table, shape):
-    cells = table.read_survey(FOLDER.parent / "h200" / "kernels" / f"{shape}.json.xz")["cells"]
+def test_shape_rows__documentation_states_those_of_the_committed_files(table):
+    folder = FOLDER.parent / "h200" / "kernels"
+    results = [*folder.glob("*.json"), *folder.glob("*.json.xz")]
+    cells = [cell for path in results for cell in table.read_survey(path).get("cells", ())]
     page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
 
-    assert "\n".join(table.quantised_rows(sorted(cells, key=lambda cell: cell["tokens"]))) in page
+    found = table.shape_rows(cells)
+    assert {shape for shape, lines in found.items() if "\n".join(lines) not in page} == set()
+    assert len(found) == 7
