@@ -14,7 +14,7 @@ from perfgate.cli.moe.kernels import command, describe_tuned, parse_tokens
 from perfgate.errors import InputError
 from perfgate_moe.errors import MoeInputError, NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.exam.data import build
+from perfgate_moe.exam.data import build, draw_ids
 from perfgate_moe.layer.bricks import LaidOut
 from perfgate_moe.layer.reference import float32, oracle
 from perfgate_moe.layer.tiles import SMALL, Variant
@@ -279,6 +279,15 @@ def test_find_shape__by_name_or_sizes():
     assert find_shape("E=4,k=2,H=32,I=32") == LayerCase(E=4, k=2, H=32, I=32)
     with pytest.raises(MoeInputError, match="choose one of gpt-oss-20b, qwen3-30b"):
         find_shape("gpt-oss-21b")
+
+
+@pytest.mark.parametrize(("routing", "distinct"), [("uniform", 28.1), ("zipf", 20.8)])
+def test_draw_ids__experts_that_16_tokens_touch_are_those_of_the_page(routing, distinct):
+    """A recorded step of the routed model touches 25.1 to 27.2: between both patterns that are timed."""
+    case = replace(SHAPES["gpt-oss-20b-mxfp4"], M=16, routing=routing)
+    touched = [len(draw_ids(case, torch.Generator().manual_seed(seed)).unique()) for seed in range(100, 164)]
+
+    assert round(sum(touched) / len(touched), 1) == distinct
 
 
 def test_problems__walk_through_the_weights_with_fresh_tokens():
