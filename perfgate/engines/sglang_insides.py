@@ -9,7 +9,7 @@ LOAD_GENERATOR, GSM8K = "the load generator", "GSM8K"
 _EXPERTS, _ROUTED = "expert use", "routed weights"
 _HOOKS, _TOP_K = "sglang.srt.plugins.hook_registry:HookRegistry", "sglang.srt.layers.moe.topk:TopK"
 _TOKENIZER = "sglang.srt.managers.tokenizer_manager:TokenizerManager"
-# In older releases it lay where now a module imports it.
+# Until 0.5.14 it lay in the second; since 0.5.15 that imports it, and warns that it will go.
 _BENCH = "sglang.benchmark.serving:run_benchmark or sglang.bench_serving:run_benchmark"
 _MOE_LAYER = "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe"
 _ALLOCATOR = "sglang.srt.distributed.device_communicators.pynccl_allocator"
