@@ -221,19 +221,24 @@ def describe_tail(case: Case) -> dict[str, Any] | None:
 
 
 def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, Any]:
-    """The verdict of a folder as it stands, by the noise of the other blocks where there are some."""
+    """The verdict of a folder as it stands, by the noise of the other blocks where there are some.
+
+    `exchanged` is what equal arms end in with their labels exchanged.
+    """
     alone = Composer(case=Case(label=case.label, kind=case.kind, recordings=(one,)))
     pick = tuple((index, False) for index in range(len(one.blocks)))
     without = frozenset(block.key for block in one.blocks) if case.kind == "aa" else frozenset()
     baseline = shelf.take(without, "" if case.kind == "aa" else case.label, one.rig) if shelf else None
     found = replay(alone, pick, baseline)
     outcome = found.outcome
+    other = replay(alone, tuple((index, True) for index, _ in pick), baseline) if case.is_symmetric else None
     return {
         "folder": one.name,
         "outcome": outcome.value,
         "blocks": found.blocks if outcome is not Outcome.INVALID else 0,
         "stored_blocks": baseline.blocks if baseline else 0,
         "minutes": found.machine_s / 60,
+        "exchanged": {"outcome": other.outcome.value, "reasons": list(other.reasons)} if other else None,
     }
 
 

@@ -3,6 +3,7 @@
 The list is a TOML file of `[[session]]` tables (`co_tenant_study.py` reads its `[[co_tenant]]` tables):
 - `folder`: a result folder, relative to the file; `*` in its name takes every folder that matches;
 - `in_history`: the folder left the working tree for room, and `benchmarks.history` brings it back;
+- `commit`: the same of a folder that is not in the commit that `benchmarks.history` knows: the one that holds it, in full;
 - `kind`: "aa" (equal arms), "injected" (candidate slowed on purpose) or "change" (a real change of unknown size);
 - `label`: what was done to the candidate, in a few words; an injected one is named by its injection, and needs none;
 - `effect` and `effect_from`: the slow-down as it was measured elsewhere, and where. Left out, it is read from what the slowed
@@ -19,7 +20,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from benchmarks.history import restore_all
+from benchmarks.history import ROOT, restore, restore_all
 from perfgate.core import ABSENT, Arm, Fingerprint, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
@@ -36,7 +37,7 @@ from perfgate.verdict.validity.pairing import group_starts
 from perfgate.verdict.validity.structure import AdmissionLimits
 
 KINDS = ("aa", "injected", "change")
-KEYS = {"folder", "in_history", "kind", "label", "effect", "effect_from"}
+KEYS = {"folder", "in_history", "commit", "kind", "label", "effect", "effect_from"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +186,17 @@ def _read_entry(row: Mapping[str, Any], parent: Path, where: str) -> Entry:
         raise InputError(f"{where}: effect: {effect!r} is no positive ratio")
     if ("effect" in row) != ("effect_from" in row):
         raise InputError(f"{where}: effect and effect_from belong together: a size, and where it was measured")
+    told = {key: value for key, value in row.items() if key not in {"in_history", "commit"}}
+    return Entry(**{**told, "folder": _find_folder(row, parent, where)})
+
+
+def _find_folder(row: Mapping[str, Any], parent: Path, where: str) -> Path:
     folder = parent / row["folder"]
-    folder = restore_all(folder.parent) / folder.name if row.get("in_history") else folder
-    told = {key: value for key, value in row.items() if key != "in_history"}
-    return Entry(**{**told, "folder": folder})
+    if "commit" in row and (row.get("in_history") or "*" in folder.name):
+        raise InputError(f"{where}: commit: names one folder, without `*` and without in_history")
+    if "commit" in row:
+        return restore(row["commit"], folder.resolve().relative_to(ROOT).as_posix())
+    return restore_all(folder.parent) / folder.name if row.get("in_history") else folder
 
 
 def read_recordings(entries: tuple[Entry, ...]) -> tuple[list[Recording], list[Skipped]]:

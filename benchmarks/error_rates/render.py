@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import copysign, log10
 from pathlib import Path
@@ -16,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.error_rates.goals import MAX_FALSE, MIN_REPLAYS, STALL_LOSS
 from benchmarks.verdict.record import read_packed
+from perfgate.core import Outcome
 from perfgate.metrics import METRICS
 from perfgate.report.chart.curves import choose_sign
 from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
@@ -73,6 +75,10 @@ def write_page(found: Mapping[str, Any]) -> str:
         calibrated_blocks=CALIBRATED_BLOCKS,
         apart=count_apart(found["designs"]),
         by_hardware=count_by_hardware(found["designs"]),
+        carded=list_carded(found["designs"]),
+        exchanged=count_exchanged(found["cases"]),
+        losses=count_losses(found["cases"]),
+        equal=count_equal(found["cases"]),
     )
     # Blocks of the template leave a line too few around headings, or too many elsewhere.
     page = re.sub(r"\n(#+ .*)\n", r"\n\n\1\n\n", page)
@@ -91,6 +97,44 @@ def count_by_hardware(designs: Sequence[Row]) -> dict[str, dict[str, float]]:
     """The same of each kind of machine."""
     kinds = dict.fromkeys(design["hardware"] for design in designs)
     return {kind: count_apart([design for design in designs if design["hardware"] == kind]) for kind in kinds}
+
+
+def list_carded(designs: Sequence[Row]) -> list[Row]:
+    """The designs that goals are held against: those of the first one's scenario, one for each kind of machine."""
+    known: dict[str, Row] = {}
+    for one in designs:
+        if one["goals"] is not None and one["scenario"] == designs[0]["scenario"]:
+            known.setdefault(one["hardware"], one)
+    return list(known.values())
+
+
+def count_exchanged(cases: Sequence[Row]) -> dict[str, Any]:
+    """What whole sessions of equal arms end in with their labels exchanged: how many there are, and those that alarm."""
+    lives = [one for case in cases if case["kind"] == "aa" for one in case["live"]]
+    alarms = [one for one in lives if one["exchanged"]["outcome"] == Outcome.REGRESSION.value]
+    return {"sessions": len(lives), "alarms": [{"folder": one["folder"], **one["exchanged"]} for one in alarms]}
+
+
+def count_losses(cases: Sequence[Row]) -> dict[str, Any]:
+    """The whole sessions that were slowed on purpose: those that were found, and the others with what they ended in.
+
+    `smallest` is what the smallest of those found spent of a decode step, of slow-downs of every step.
+    """
+    lives = [{**one, **_tell(case)} for case in cases if case["kind"] == "injected" for one in case["live"]]
+    found = [one for one in lives if one["outcome"] == Outcome.REGRESSION.value]
+    sizes = [one["effect"] for one in found if one["direct"] and one["effect"]]
+    missed = [one for one in lives if one not in found]
+    return {"sessions": len(lives), "found": found, "missed": missed, "smallest": min(sizes, default=0.0)}
+
+
+def _tell(case: Row) -> dict[str, Any]:
+    return {name: case[name] for name in ("label", "hardware", "effect", "direct")}
+
+
+def count_equal(cases: Sequence[Row]) -> dict[str, Any]:
+    """How the whole sessions of equal arms ended, as they stood."""
+    outcomes = Counter(one["outcome"] for case in cases if case["kind"] == "aa" for one in case["live"])
+    return {"sessions": outcomes.total(), "outcomes": dict(sorted(outcomes.items()))}
 
 
 def list_cases(found: Mapping[str, Any], design: Row) -> list[Row]:

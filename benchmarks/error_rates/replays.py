@@ -206,13 +206,14 @@ def _record(recording: Recording, without: frozenset[tuple[str, int]]) -> Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What one replay ended in. `alone` says what each metric would, if it were the only one that moved."""
+    """What one replay ended in, and why. `alone` says what each metric would, if it were the only one that moved."""
 
     pick: Pick
     outcome: Outcome
     blocks: int
     machine_s: float
     alone: dict[str, Outcome]
+    reasons: tuple[str, ...] = ()
 
 
 def replay(composer: Composer, pick: Pick, baseline: Baseline | None) -> Replayed:
@@ -229,6 +230,7 @@ def replay(composer: Composer, pick: Pick, baseline: Baseline | None) -> Replaye
         blocks=used,
         machine_s=sum(case.blocks[index].machine_s for index, _ in pick[:used]),
         alone={} if verdict.outcome is Outcome.INVALID else judge_alone(session, policy),
+        reasons=verdict.reasons,
     )
 
 

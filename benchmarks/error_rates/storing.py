@@ -45,7 +45,7 @@ def describe_storing(quiet: Case, shelf: Shelf, injected: Sequence[Case]) -> dic
         "baseline": str(baseline.relative_to(ROOT)),
         "quiet": [name_folder(one.entry.folder) for one in shelf.main],
         "injected": [name_folder(one.entry.folder) for case in chosen for one in case.recordings],
-        "restored": list_restored(shelf.main),
+        "restored": list_restored([*shelf.main, *(one for case in chosen for one in case.recordings)]),
         "silenced": list(lost),
         "silenced_by": [one.name for case in answered for one in case.recordings] if lost else [],
     }

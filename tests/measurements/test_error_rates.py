@@ -14,10 +14,20 @@ import numpy as np
 import orjson
 import pytest
 
-from benchmarks.error_rates import render, storing
+from benchmarks.error_rates import recordings, render, storing
 from benchmarks.error_rates.case_study import describe_order, describe_tail, find_seen, study_rivals
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all, list_foreign
-from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
+from benchmarks.error_rates.goals import (
+    PowerGoal,
+    check_false_alarms,
+    count_stalls,
+    describe_nearest,
+    find_case,
+    find_needed,
+    grade,
+    is_larger,
+    set_margin,
+)
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
 from benchmarks.error_rates.recordings import read_list, read_recordings
 from benchmarks.error_rates.replays import (
@@ -43,6 +53,7 @@ from perfgate.gate.baselines import find_path, load_baseline
 from perfgate.scenario.schema import parse_scenario
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.power import Cost, Study
 from perfgate.verdict.series import read_series
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.structure import AdmissionLimits
@@ -133,6 +144,8 @@ def test_read_recordings__a_void_folder_and_a_wrong_kind_are_told(place):
         ('"slow"', '"slow"\neffect = 0.05', "session 2: effect and effect_from belong together"),
         ('"slow"', '"slow"\nsize = 0.05', "session 2: size: no such key"),
         ('label = "equal arms"\n', "", "session 1: label is missing"),
+        ('"slow"', '"slow*"\ncommit = "0"', "session 2: commit: names one folder"),
+        ('"slow"', '"slow"\ncommit = "0"\nin_history = true', "session 2: commit: names one folder"),
         ("[[session]]", "[[folder]]", "expected \\[\\[session\\]\\] and"),
     ],
 )
@@ -151,6 +164,18 @@ def test_read_list__a_star_takes_every_folder_that_matches(place):
     entries = read_list(place / "list.toml")
 
     assert [one.folder.name for one in entries[1:]] == ["slow", "slow-3", "slow-3-long", "slow-10", "no*"]
+
+
+def test_read_list__a_folder_of_another_commit_is_brought_back(place, monkeypatch):
+    asked = []
+    monkeypatch.setattr(recordings, "ROOT", place)
+    monkeypatch.setattr(recordings, "restore", lambda *words: asked.append(words) or place / "back" / words[1])
+    (place / "list.toml").write_text(LIST.replace('"slow"', '"slow"\ncommit = "0123"'))
+
+    entries = read_list(place / "list.toml")
+
+    assert asked == [("0123", "slow")]
+    assert [entry.folder for entry in entries] == [place / "quiet", place / "back/slow", place / "nowhere"]
 
 
 def test_group_cases__a_slowed_session_is_named_by_what_its_server_was_given(place):
@@ -445,6 +470,50 @@ def test_find_case__an_effect_that_is_too_large_proves_nothing():
     assert find_case(goal, [*given, case("long", 0.024, blocks=4)])["label"] == "long"
 
 
+def test_list_carded__the_first_design_of_each_card():
+    told = [("a", "h200", {}), ("a", "h100", None), ("a", "h100", {}), ("a", "h200", {"later": 1}), ("b", "h20", {})]
+    designs = [{"scenario": scenario, "hardware": hardware, "goals": goals} for scenario, hardware, goals in told]
+
+    assert render.list_carded(designs) == [designs[0], designs[2]]
+
+
+def make_found_case(label, effect):
+    found = {**as_rate(1, 1), "disjoint": None}
+    row = {"alone": {"median_itl_ms": {"regression": found}}, "blocks": 4, "minutes": {"median": 12.9}}
+    told = {"label": label, "kind": "injected", "effect": effect, "direct": True, "blocks": 4, "seen": None}
+    return told | {"rows": [row]}
+
+
+def test_describe_nearest__only_where_no_case_answers():
+    goal = PowerGoal(metric="median_itl_ms", effect=0.02, power=0.90)
+    given = [make_found_case(label, effect) for label, effect in (("far", 0.05), ("near", 0.0235), ("less near", 0.039))]
+
+    told = describe_nearest(goal, given)
+
+    assert (told["case"], told["blocks"], told["minutes"]) == ("near", 4, 12.9)
+    assert describe_nearest(goal, given[:1]) is None
+    assert describe_nearest(goal, [*given, make_found_case("answers", 0.021)]) is None
+
+
+def test_set_margin__of_the_goals_metric_alone():
+    study = SimpleNamespace(scenario=SCENARIO)
+    goal = PowerGoal(metric="median_itl_ms", effect=0.01, power=0.90, margin=0.01)
+
+    assert set_margin(study, replace(goal, margin=None)) is study
+    changed = set_margin(Study(baseline=None, scenario=SCENARIO, cost=Cost()), goal).scenario
+    assert changed.margin_ratio("median_itl_ms") == 0.01
+    assert changed.margin_ratio("output_tok_per_s") == SCENARIO.margin_ratio("output_tok_per_s")
+
+
+def test_count_exchanged__and_losses_of_whole_sessions(found):
+    cases = study_all(*found, limit=50)["cases"]
+    losses = render.count_losses(cases)
+
+    assert render.count_exchanged(cases) == {"sessions": 1, "alarms": []}
+    assert (losses["sessions"], [one["folder"] for one in losses["found"]], losses["missed"]) == (1, ["slow"], [])
+    assert render.count_equal(cases)["sessions"] == 1
+
+
 def test_grade__a_slow_down_that_showed_as_more_meets_nothing():
     found = {**as_rate(500, 500), "disjoint": as_rate(60, 60)}
 
@@ -522,7 +591,8 @@ def test_write_page__says_what_is_missing_and_what_was_not_met(found):
 
     assert "## Co-tenants" not in page
     assert "**nowhere** (injected): no such result folder" in page
-    assert "Median ITL: +2 % found in 90 % | no session of that size | none | **not measured**" in page
+    assert "Median ITL: +2 % found in 90 % within 5 GPU-minutes | no session of that size | none | **not measured**" in page
+    assert "`perfgate power --effect 0.01` names no design at all: a loss below half its margin never fails." in page
     assert "verdicts that share no block, none of them an alarm, bound the rate by 1 %" in page
     assert "### gpu:20\n" in page
     assert "injected +4.94 %" in page
@@ -605,12 +675,29 @@ def test_published_page__its_commands_name_folders_that_are_there():
 
     history = [folder for folder in named if folder.startswith("build/history/")]
 
-    assert len(named) == 14
+    assert len(named) == 16
     assert [folder for folder in named if folder not in history and not (ROOT / folder / "session.json").exists()] == []
     # `python -m benchmarks.history` puts them there.
     routed = "benchmarks/h200/serving/routed"
     away = ("graphs-aa-7", "graphs-aa-8", "aa-12", "aa-13", "aa-14", "aa-15", "aa-16")
-    assert history == [f"build/history/{HOMES[routed]}/{routed}/mxfp4-mixed-c16-{name}" for name in away]
+    other = "ae9358e4ef4b05af6919cd5db836e6470f0281f0"
+    assert history == [
+        *(f"build/history/{HOMES[routed]}/{routed}/mxfp4-mixed-c16-{name}" for name in away),
+        *(f"build/history/{other}/{routed}/mxfp4-mixed-c16-graphs-{name}" for name in ("prefill-10000-m4", "prefill-5000")),
+    ]
+    assert f"$ python -m benchmarks.history {other} {routed}\n" in render.PAGE.read_text()
+
+
+def test_readme__tells_what_the_page_counts():
+    cases = render.read_results()["cases"]
+    losses, equal, exchanged = render.count_losses(cases), render.count_equal(cases), render.count_exchanged(cases)
+    readme = (ROOT / "README.md").read_text()
+
+    assert f"*Losses*: {len(losses['found'])} of {losses['sessions']} made on purpose" in readme
+    assert f"the smallest of every step {100 * losses['smallest']:.0f} % of it" in readme
+    assert {(one["outcome"], one["blocks"] in {1, 2}) for one in losses["missed"]} == {("INCONCLUSIVE", True)}
+    assert f"{len(exchanged['alarms'])} of {exchanged['sessions']} such sessions would be a REGRESSION" in readme
+    assert f"{equal['outcomes']['INCONCLUSIVE']} of the {equal['sessions']} ended INCONCLUSIVE" in readme
 
 
 def test_injections_page__its_table_is_what_the_stored_baseline_says():
