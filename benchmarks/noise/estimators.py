@@ -3,8 +3,8 @@
 Usage: python -m benchmarks.noise.estimators
 
 The lower quartile over segments of a second of the median 8-step time was suggested by sessions of plain dummy weights: it cut
-the variance of a block by 2.8. Here it stands against median ITL in the sessions of a model that routes. What is held against
-it was fixed before the sessions came that are not in SEEN:
+the variance of a block by 2.8. Here it stands against median ITL in the sessions of a model that routes, on H200s. What is
+held against it was fixed before the sessions came that are not in SEEN:
 
 It wins in a load if, over at least MIN_BLOCKS blocks of equal arms of sessions that are not in SEEN, its mean square is at most
 MAX_RATIO of that of median ITL, and if in each injected session of the load it shows MIN_ANSWER to 1 / MIN_ANSWER of what
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.error_rates.recordings import read_list
 from benchmarks.noise.segments import Floats, measure_segments
 from benchmarks.verdict.record import print_table, write_results
 from perfgate.core import Window
@@ -36,7 +37,10 @@ from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.admission import admit
 
-ROUTED = Path(__file__).parents[1] / "h200" / "serving" / "routed"
+LIST = Path(__file__).parents[1] / "error_rates" / "sessions.toml"
+FOLDER = "benchmarks/h200/serving/routed"
+LOADS = ("gpt-oss-20b-shape-mxfp4-closed-c16", "gpt-oss-20b-shape-mxfp4-mixed-c16")
+"""The loads that the prediction names. Times of day are known of closed loops alone (`segments`)."""
 SEEN = ("mxfp4-closed-c16-aa-1", "mxfp4-closed-c16-aa-2-m2")
 MIN_BLOCKS, MAX_RATIO, MIN_ANSWER = 6, 0.5, 0.8
 TODAY = "median ITL"
@@ -86,8 +90,10 @@ def measure_window(window: Window) -> Measured:
 
 
 def find_differences(folder: Path) -> Found | None:
-    """All estimators in all blocks of a session; None for one that is void or without a whole block."""
+    """All estimators in all blocks of a session; None for another load, and for one that is void or without a whole block."""
     scenario, session = load_results(folder)
+    if scenario.name not in LOADS:
+        return None
     policy = fix_policy(session, scenario, None)
     blocks = read_blocks(session, policy)
     if not blocks or admit(session, policy.limits):
@@ -136,8 +142,9 @@ def judge(sessions: Sequence[Found]) -> Iterator[dict[str, Any]]:
 
 
 def list_sessions() -> list[Found]:
-    """Every session in `routed/` that can be judged, by name."""
-    found = (find_differences(path.parent) for path in sorted(ROUTED.glob("*/session.json")))
+    """Each session on an H200 of the list of error rates that serves one of LOADS and can be judged, in that list's order."""
+    entries = [one for one in read_list(LIST) if one.folder.resolve().parent.as_posix().endswith(FOLDER)]
+    found = (find_differences(one.folder) for one in entries if one.kind in {"aa", "injected"})
     return [one for one in found if one is not None]
 
 

@@ -45,6 +45,9 @@ from perfgate.verdict.validity.pairing import Block
 
 LIST = Path(__file__).parents[1] / "error_rates" / "sessions.toml"
 SHOWN = ("output_tok_per_s", "median_itl_ms")
+STEP = "median_itl_ms"
+STORED = "gpt-oss-20b-shape-mxfp4-mixed-c16"
+"""The one scenario whose noise ships."""
 CONFIDENCE = 0.95
 FLIPS, SEED = 2000, 7
 MOST = 0.1
@@ -156,6 +159,8 @@ def describe(one: Recording, found: Sequence[Recording]) -> dict[str, Any]:
     blocks = read_blocks(one.session, fix_policy(one.session, one.scenario, None))
     return {
         "session": one.name,
+        "load": one.scenario.name,
+        "gpu": name_card(one.machine.hardware),
         "cores": one.cores,
         "beside": count_beside(one, found),
         "caches": compare_caches(one.entry.folder),
@@ -163,10 +168,26 @@ def describe(one: Recording, found: Sequence[Recording]) -> dict[str, Any]:
     }
 
 
+def name_card(hardware: str) -> str:
+    """What tells one card from another in a name of hardware: H200 of nvidia-h200-141gb."""
+    return hardware.split("-")[1].upper()
+
+
+def find_farthest(rows: Sequence[Mapping[str, Any]], metric: str) -> Mapping[str, Any]:
+    """The session of several blocks that adds most to the mean square of offsets: its squared mean times its blocks."""
+    many = [row for row in rows if len(row["offsets"][metric].differences) > 1]
+    return max(many, key=lambda row: len(row["offsets"][metric].differences) * row["offsets"][metric].mean ** 2)
+
+
 def group(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, Any]]]:
-    """The sessions by what they may have in common."""
+    """The sessions by what they may have in common, and all but the one that lies farthest from zero."""
+    far = find_farthest(rows, STEP)
+    stored = [row for row in rows if row["load"] == STORED]
     return {
         "all": list(rows),
+        f"all but {far['session']}": [row for row in rows if row is not far],
+        "mixed-c16": stored,
+        **{f"mixed-c16 on {card}s": [row for row in stored if row["gpu"] == card] for card in ("H200", "H100")},
         "alone on the host": [row for row in rows if not row["beside"]],
         "other sessions on the host": [row for row in rows if row["beside"]],
         "caches the same": [row for row in rows if row["caches"] == "the same"],
@@ -223,10 +244,11 @@ def main() -> None:
     groups = [sum_up(name, held, metric) for name, held in group(rows).items() if held for metric in SHOWN]
     path = write_results("slots", began, {"sessions": [as_plain(row) for row in rows], "groups": groups})
     print_table(
-        ["session", "cores", "beside", "caches", *SHOWN],
+        ["session", "gpu", "cores", "beside", "caches", *SHOWN],
         [
             [
                 row["session"],
+                row["gpu"],
                 row["cores"],
                 str(row["beside"]),
                 row["caches"],

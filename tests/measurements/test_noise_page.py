@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import sqrt
 from types import SimpleNamespace
 
@@ -11,7 +12,17 @@ import pytest
 from benchmarks.noise.estimators import ESTIMATORS, TODAY, Found, judge
 from benchmarks.noise.page import PAGE, RESULTS, write_page
 from benchmarks.noise.segments import list_steps, measure_segments, place_requests
-from benchmarks.noise.slots import Offset, bound_offset, count_flips, find_q, measure_offset, pool_leader
+from benchmarks.noise.slots import (
+    SHOWN,
+    Offset,
+    bound_offset,
+    count_flips,
+    find_farthest,
+    find_q,
+    measure_offset,
+    name_card,
+    pool_leader,
+)
 from benchmarks.verdict.record import read_results
 from perfgate.verdict.validity.pairing import Block
 
@@ -92,6 +103,19 @@ def test_bound_offset__between_chance_and_the_offset_that_was_drawn():
     assert find_q(offsets) > len(offsets)
 
 
+def test_find_farthest__of_several_blocks_by_what_it_adds():
+    rows = [
+        {"session": name, "offsets": {"median_itl_ms": Offset(differences=differences, error=0.01, leader=None)}}
+        for name, differences in (("single", (0.09,)), ("two", (0.05, 0.05)), ("four", (0.04, 0.04, 0.04, 0.04)))
+    ]
+
+    assert find_farthest(rows, "median_itl_ms")["session"] == "four"
+
+
+def test_name_card():
+    assert name_card("nvidia-h200-141gb") == "H200"
+
+
 def test_pool_leader__weighs_by_error():
     sure, unsure = (
         Offset(differences=(value, -value), error=error, leader=value) for value, error in ((0.01, 0.001), (0.1, 0.1))
@@ -114,7 +138,7 @@ def test_count_flips__tells_blocks_that_agree_from_chance():
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_results__count_a_session_once(name):
-    sessions = [row["session"] for row in read_results(name)["sessions"]]
+    sessions = [(row.get("gpu"), row["session"]) for row in read_results(name)["sessions"]]
 
     assert len(sessions) == len(set(sessions)) > 5
 
@@ -123,3 +147,27 @@ def test_write_page__is_what_the_results_say():
     found = {name: read_results(name) for name in RESULTS}
 
     assert PAGE.read_text(encoding="utf-8") == write_page(found), "run `python -m benchmarks.noise.page`"
+
+
+def test_statistics_page__says_what_the_results_and_the_simulation_say():
+    said = " ".join((PAGE.parents[1] / "explanation/statistics.md").read_text(encoding="utf-8").split())
+    rows = {(row["group"], row["metric"]): row for row in read_results("slots")["groups"]}
+    [without] = {name for name, _ in rows if name.startswith("all but ")}
+    rate, step = ({group: rows[group, metric] for group in ("all", without, "mixed-c16")} for metric in SHOWN)
+    simulated = (PAGE.parent / "error-rates-simulated.md").read_text(encoding="utf-8")
+    bounds = [float(one) for one in re.findall(r"^\|[^|]+\| yes \|[^|]*\(≤ ([\d.]+) %\)", simulated, flags=re.MULTILINE)]
+
+    def tell(one, name):
+        return f"{100 * one[name]:.2f}"
+
+    def tell_both(group, name):
+        return f"{tell(rate[group], name)} and {tell(step[group], name)} %"
+
+    assert f"Over [{rate['all']['sessions']} recorded sessions]" in said
+    assert f"of {tell(rate['all'], 'offset')} % in throughput and {tell(step['all'], 'offset')} % in median ITL" in said
+    assert f"at most {tell_both('all', 'offset_most')} (95 %)" in said
+    assert f"without it {tell(step[without], 'offset')} %, at most {tell(step[without], 'offset_most')} %" in said
+    assert f"Over the {rate['mixed-c16']['sessions']} sessions of mixed-c16" in said
+    assert f"{tell_both('mixed-c16', 'offset')}, at most {tell_both('mixed-c16', 'offset_most')}" in said
+    assert f"for {sum(one <= 1 for one in bounds)} of {len(bounds)} kinds of noise" in said
+    assert f"it is {max(bounds):.2f} %" in said
