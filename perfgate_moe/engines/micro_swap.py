@@ -1,31 +1,36 @@
 """Our layer of 4-bit weights in the place of SGLang's `triton_kernels` runner, its default for gpt-oss on Hopper.
 
 The runner gets tables that SGLang makes from a router's scores, and weights that SGLang lays out when it loads a model. So
-three functions are hooked: bricks are made beside SGLang's own weights, the tables are put off until a layer turns out to be
-SGLang's, and the runner computes the layer here from the scores where it can. Read in the source of SGLang 0.5.15.post1 to
-0.5.23, whose tables have other names from 0.5.18 on.
+three functions are hooked: bricks are made in the place of SGLang's own weights, the tables are put off until a layer turns out
+to be SGLang's, and the runner computes the layer here from the scores where it can. A call that is SGLang's gets weights that
+SGLang's own function makes again of the bricks. Read in the source of SGLang 0.5.15.post1 to 0.5.23, whose tables have other
+names from 0.5.18 on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from perfgate_moe.engines.counters import Counters, is_captured
-from perfgate_moe.engines.swap import LAYER_TYPES, ServerState, choose_plan, list_server_objections
+from perfgate_moe.engines.swap import LAYER_TYPES, ServerState, choose_plan, is_taken, list_server_objections
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import choose_by_score
-from perfgate_moe.layer.bricks import Bricks, LaidOut, make_bricks, pose
+from perfgate_moe.layer.bricks import Bricks, LaidOut, make_bricks, pose, take_apart
 from perfgate_moe.layer.fused import fused_moe, launch_mode
 from perfgate_moe.layer.problem import SWIGLU
-from perfgate_moe.layer.tables import stored
+from perfgate_moe.layer.tables import Tuned, name_shape, stored
 from perfgate_moe.layer.tiles import Variant, has_warpgroups
 
 BRICKS = "perfgate_bricks"
+PARTS = 3
+"""What SGLang's function gives for a weight: the weight, a record of its scale as a whole, and its scales."""
+
 ASKED = {
     "activation": ("silu",),
     "is_gated": (True,),
@@ -55,6 +60,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StandIn:
+    """What stands for part `place` of a weight that lies in bricks alone; `make` gives all parts."""
+
+    perfgate_bricks: Bricks
+    make: Callable[[], Sequence[Any]]
+    place: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunnerCall:
     """A call of the runner: `inputs` with the tables of these names, `weights`, and what the layer's `config` asks for."""
 
@@ -74,21 +88,32 @@ class RunnerCall:
 class MicroSwap:
     """Hooks that compute a layer of 4-bit weights here when they can, and count.
 
-    `tables` names what a router hands to the runner, and `output` is what the runner puts its answer in.
+    `server` says what holds now, `promised` what the server's options promise while it loads. `tables` names what a router
+    hands to the runner, and `output` is what the runner puts its answer in.
     """
 
     mode: str
     counters: Counters
     server: Callable[[], ServerState]
+    promised: Callable[[], ServerState]
     tables: tuple[str, ...]
     output: Callable[..., Any]
 
     def lay_out(self, original: Callable[..., Any], quant_tensor: Tensor, scale: Tensor, num_warps: int) -> Any:
-        """Around `_swizzle_mxfp4`: SGLang's weight, and bricks of it where a layer may be computed from them."""
-        weight, *rest = original(quant_tensor, scale, num_warps)
-        if is_useful(self.mode, quant_tensor.device):
-            setattr(weight, BRICKS, make_bricks(quant_tensor.detach(), scale.detach()))
-        return weight, *rest
+        """Around `_swizzle_mxfp4`: what stands for SGLang's weight where it lies in bricks, and SGLang's own where it must."""
+        server, plans = self.promised(), list_plans(quant_tensor.device, quant_tensor.shape)
+        if not is_useful(self.mode, quant_tensor.device, server, plans):
+            return original(quant_tensor, scale, num_warps)
+        bricks = make_bricks(quant_tensor.detach(), scale.detach())
+        if server.is_traced or (self.mode == "auto" and not all(map(is_taken, plans))):
+            weight, *rest = original(quant_tensor, scale, num_warps)
+            setattr(weight, BRICKS, bricks)
+            return weight, *rest
+
+        def make() -> Any:
+            return original(*take_apart(bricks), num_warps)
+
+        return tuple(StandIn(perfgate_bricks=bricks, make=make, place=place) for place in range(PARTS))
 
     def put_off(self, original: Callable[..., Any], logits: Tensor, n_expts_act: int, **words: Any) -> Any:
         """Around `routing`: what stands for each table until the layer is known. Code that is traced stays SGLang's own."""
@@ -113,22 +138,29 @@ class MicroSwap:
             answer = fused_moe(problem, plan)
         except NotApplicableError as reason:
             self.counters.count_fallback(str(reason))
-            return original(core, make_tables(runner_input, self.tables), quant_info, *rest, **words)
+            weights = make_weights(quant_info)
+            return original(core, make_tables(runner_input, self.tables), weights, *rest, **words)
         self.counters.count_computed(plan.variant, is_captured=is_captured(answer))
         return self.output(hidden_states=answer)
 
 
-def is_useful(mode: str, device: torch.device) -> bool:
-    """Whether a layer in bricks may be computed in this mode: a second copy of the weights is of no use otherwise.
+def is_useful(mode: str, device: torch.device, server: ServerState, plans: Sequence[Tuned]) -> bool:
+    """Whether any layer with a weight in bricks will be computed here: otherwise it stays SGLang's alone.
 
-    Their order is that of Hopper, and other modes than these two leave quantised weights to SGLang.
+    The order of bricks is that of Hopper, and other modes than these two leave quantised weights to SGLang.
     """
-    return has_warpgroups(device) and (mode == Variant.SLOTS or (mode == "auto" and has_plans(device)))
+    if not has_warpgroups(device) or any(list_server_objections(server, device, is_new=True)):
+        return False
+    return mode == Variant.SLOTS or (mode == "auto" and bool(plans))
 
 
-def has_plans(device: torch.device) -> bool:
-    """Whether any layer with 4-bit weights was tuned on this device."""
-    return device.type == "cuda" and any(name.endswith(",mxfp4") for name in stored(torch.cuda.get_device_name(device)))
+def list_plans(device: torch.device, shape: Sequence[int]) -> list[Tuned]:
+    """What is stored for layers that a weight of pairs [E, N, K / 2] may be part of, as their first product or their second."""
+    experts, rows, columns = shape[0], shape[1], 2 * shape[2]
+    table = stored(torch.cuda.get_device_name(device)) if device.type == "cuda" else {}
+    sizes = ((columns, rows // 2), (rows, columns))
+    names = {name_shape((experts, k, *pair), SWIGLU.name, "mxfp4") for pair in sizes for k in range(1, experts + 1)}
+    return [each for name in names & table.keys() for each in table[name].values()]
 
 
 def make_tables(runner_input: Any, names: Sequence[str]) -> Any:
@@ -137,6 +169,26 @@ def make_tables(runner_input: Any, names: Sequence[str]) -> Any:
     return (
         replace(runner_input, **dict(zip(names, waiting.make(), strict=True))) if isinstance(waiting, Waiting) else runner_input
     )
+
+
+def make_weights(held: Any) -> Any:
+    """A record of the runner's weights with SGLang's own in the place of what stands for them.
+
+    They are made for this call and not kept: a second copy of all layers may not fit, and what is made while a CUDA graph is
+    captured holds values when the graph runs, and in it alone.
+    """
+    made = cache(lambda make: make())
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, StandIn):
+            return made(value.make)[value.place]
+        if not is_dataclass(value) or isinstance(value, type):
+            return value
+        old = {each.name: getattr(value, each.name) for each in fields(value)}
+        new = {name: filled for name, each in old.items() if (filled := fill(each)) is not each}
+        return replace(value, **new) if new else value
+
+    return fill(held)
 
 
 def read_layer(asked: RunnerCall, server: ServerState) -> tuple[LaidOut, Tensor]:

@@ -12,7 +12,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,9 +24,13 @@ from perfgate_moe.engines.sglang_layer import (
     ALLOCATOR,
     CORE,
     FIRST,
+    GRAPHS,
+    IS_GRAPH,
     LAST,
     LOADER,
     MODULE,
+    OPTIONS,
+    OPTIONS_OF,
     OUTPUT,
     ROUTER,
     RUNNER,
@@ -79,19 +83,21 @@ def _hook_micro(swap: Swap) -> dict[str, Callable[..., Any]]:
     from perfgate_moe.engines.micro_swap import MicroSwap  # noqa: PLC0415 - loads torch and Triton
 
     try:
-        router, loader, runner = map(_import, (ROUTER, LOADER, RUNNER))
+        router, loader, runner, options, graphs = map(_import, (ROUTER, LOADER, RUNNER, OPTIONS, GRAPHS))
         # Defined where SGLang could import what it needs of triton_kernels.
         _require(router, "routing")
     except MoeInputError as error:
         # SGLang cannot use a runner that it cannot load, and its other layers do not need it.
         print(f"perfgate moe: no runner of 4-bit weights: {error}", flush=True)
         return {}
-    needed = ((router, TABLES), (loader, SWIZZLE), (runner, CORE), (runner, OUTPUT))
+    needed = (
+        (router, TABLES), (loader, SWIZZLE), (runner, CORE), (runner, OUTPUT), (options, OPTIONS_OF), (graphs, IS_GRAPH)
+    )  # fmt: skip
     for module, name in needed:
         _require(module, name)
     micro = MicroSwap(
-        mode=swap.counters.mode, counters=swap.counters, server=swap.server, tables=getattr(router, TABLES)._fields,
-        output=getattr(runner, OUTPUT),
+        mode=swap.counters.mode, counters=swap.counters, server=swap.server, promised=swap.promised,
+        tables=getattr(router, TABLES)._fields, output=getattr(runner, OUTPUT),
     )  # fmt: skip
     return {f"{RUNNER}.{CORE}.run": micro.run, f"{ROUTER}.routing": micro.put_off, f"{LOADER}.{SWIZZLE}": micro.lay_out}
 
@@ -191,6 +197,16 @@ class Swap:
             is_deterministic=bool(self.module.is_batch_invariant_mode_enabled()),
             is_symmetric=hasattr(self.module, "use_symmetric_memory") and bool(allocator.is_symmetric_memory_enabled()),
             is_interpreted=bool(triton.knobs.runtime.interpret),
+        )
+
+    def promised(self) -> ServerState:
+        """What the server will promise, by its options: some of it is not so yet while it loads a model."""
+        found, options = self.server(), getattr(import_module(OPTIONS), OPTIONS_OF)()
+        is_pieces = getattr(import_module(GRAPHS), IS_GRAPH)("prefill", "tc_piecewise")
+        return replace(
+            found,
+            is_deterministic=found.is_deterministic or bool(options.enable_deterministic_inference),
+            is_traced=bool(options.enable_torch_compile) or is_pieces,
         )
 
     def _leave(self, original: Callable[[], Any]) -> Any:

@@ -31,6 +31,10 @@ LOADER, SWIZZLE = "sglang.srt.layers.quantization.mxfp4", "_swizzle_mxfp4"
 RUNNER, CORE, OUTPUT = "sglang.srt.layers.moe.moe_runner.triton_kernels", "TritonKernelsRunnerCore", "TritonKernelsRunnerOutput"
 """SGLang's runner of 4-bit weights, and where its tables and its weights are made."""
 
+OPTIONS, OPTIONS_OF = "sglang.srt.runtime_context", "get_server_args"
+GRAPHS, IS_GRAPH = "sglang.srt.model_executor.cuda_graph_config", "check_cuda_graph_backend"
+"""Where a server's options are found while it loads a model, and whether a phase's graphs are of a kind."""
+
 _TENSORS = frozenset({"hidden_states", "w1", "w2", "topk_weights", "topk_ids", "b1", "b2"})
 _QUANTISED = frozenset({"use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant"})
 _SCALES = frozenset({"w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape"})

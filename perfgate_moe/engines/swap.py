@@ -16,7 +16,7 @@ from perfgate_moe.engines.sglang_layer import ADDED
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.problem import SCALE_BLOCK, SILU, Activation, BlockScales, Problem, scale_blocks_of
 from perfgate_moe.layer.reference import FLOAT8
-from perfgate_moe.layer.tables import choose, sorted_plan, tuned
+from perfgate_moe.layer.tables import Tuned, choose, sorted_plan, tuned
 from perfgate_moe.layer.tiles import OWNER, TilePlan, Variant
 
 QUANTISED = ("use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant")
@@ -33,12 +33,13 @@ class ServerState:
     """What the layer must know of the server besides its arguments.
 
     `is_deterministic`: the server promises the same bits for every batch; `is_symmetric`: a new answer must lie in NCCL's
-    symmetric memory; `is_interpreted`: kernels run on the CPU.
+    symmetric memory; `is_interpreted`: kernels run on the CPU; `is_traced`: torch compiles layers, which stay SGLang's then.
     """
 
     is_deterministic: bool = False
     is_symmetric: bool = False
     is_interpreted: bool = False
+    is_traced: bool = False
 
 
 def read_call(call: Call, server: ServerState) -> Problem:
@@ -96,7 +97,7 @@ def choose_plan(mode: str, problem: Problem) -> TilePlan:
         found = tuned(problem)
         if found is None:
             raise NotApplicableError("auto: no tuned plan for this device and shape")
-        if found.gain is not None and found.gain < 1.0:
+        if not is_taken(found):
             raise NotApplicableError("auto: not faster than SGLang when it was tuned")
         return found.plan
     if mode == Variant.OWNER:
@@ -105,6 +106,11 @@ def choose_plan(mode: str, problem: Problem) -> TilePlan:
         return OWNER
     plan = choose(problem)
     return plan if plan.variant == mode else sorted_plan(problem, Variant(mode))
+
+
+def is_taken(found: Tuned) -> bool:
+    """Whether `auto` takes a plan: it does not where SGLang was faster when the plan was tuned."""
+    return found.gain is None or found.gain >= 1.0
 
 
 def _objections(call: Call, server: ServerState) -> Iterator[str]:

@@ -34,6 +34,10 @@ LOWERING = 126
 HIGHEST_FOLDED = 254 - LOWERING
 """The largest scale byte that can carry that power and stay a finite bfloat16."""
 
+CODE_AXES = (0, 1, 5, 2, 4, 9, 6, 7, 8, 3, 10)
+SCALE_AXES = (0, 1, 5, 2, 4, 6, 3)
+"""The order in bricks of a weight's axes, which are split as `_lay_codes` and `_lay_scales` say."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bricks:
@@ -85,10 +89,22 @@ def make_bricks(pairs: Tensor, scales: Tensor) -> Bricks:
     """Bricks of one weight: `pairs` uint8 [E, N, K / 2] of e2m1 codes and `scales` uint8 [E, N, K / 32], as in MicroScales."""
     is_folded = bool(scales.max() <= HIGHEST_FOLDED)
     scales = scales + LOWERING if is_folded else scales
+    experts, rows, bytes_ = pairs.shape
+    codes = pairs.new_empty(experts, -(-rows // BRICK), -(-bytes_ // (BRICK // 2)), CODE_BYTES)
     # One expert at a time: a code takes four bytes on the way.
-    codes = torch.cat([_lay_codes(expert) for expert in pairs.split(1)])
-    rows, columns = pairs.shape[1], 2 * pairs.shape[2]
-    return Bricks(codes=codes, scales=_lay_scales(scales), rows=rows, columns=columns, is_folded=is_folded)
+    for place, expert in enumerate(pairs.split(1)):
+        codes[place] = _lay_codes(expert)[0]
+    return Bricks(codes=codes, scales=_lay_scales(scales), rows=rows, columns=2 * bytes_, is_folded=is_folded)
+
+
+def take_apart(bricks: Bricks) -> tuple[Tensor, Tensor]:
+    """The pairs and scales that `make_bricks` had, byte for byte. Nothing waits for the device: a graph may capture it."""
+    experts, rows, columns = bricks.codes.shape[0], bricks.rows, bricks.columns
+    pairs = bricks.codes.new_empty(experts, rows, columns // 2)
+    for place, expert in enumerate(bricks.codes.split(1)):
+        pairs[place] = _take_codes(expert)[0, :rows, : columns // 2]
+    scales = _take_scales(bricks.scales)[:, :rows, : columns // MICRO_BLOCK]
+    return pairs, scales - LOWERING if bricks.is_folded else scales.contiguous()
 
 
 def pose(
@@ -127,9 +143,21 @@ def _lay_codes(pairs: Tensor) -> Tensor:
     codes = torch.stack((pairs & 15, pairs >> 4), dim=-1)  # the two of a byte are one pair of columns
     # Rows: warp, half, row of 8. Columns: brick, 32 of them, 16 of them, half of those, thread of a quad, pair.
     codes = codes.view(experts, panels, 4, 2, 8, bricks, 2, 2, 2, 4, 2)
-    threads = codes.permute(0, 1, 5, 2, 4, 9, 6, 7, 8, 3, 10)
+    threads = codes.permute(CODE_AXES)
     words = _weave(threads.reshape(experts, panels, bricks, BRICK * BRICK // 8, 4, 2).int())
     return words.view(torch.uint8).view(experts, panels, bricks, CODE_BYTES)
+
+
+def _take_codes(codes: Tensor) -> Tensor:
+    """Pairs [E, N, K / 2] of codes in bricks, N and K whole bricks."""
+    experts, panels, bricks, _ = codes.shape
+    threads = _unweave(codes.view(torch.int32)).view(experts, panels, bricks, 4, 8, 4, 2, 2, 2, 2, 2)
+    low, high = threads.permute(_invert(CODE_AXES)).unbind(-1)
+    return (low | (high << 4)).reshape(experts, panels * BRICK, bricks * (BRICK // 2))
+
+
+def _invert(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(axes.index, range(len(axes))))
 
 
 def _weave(codes: Tensor) -> Tensor:
@@ -145,13 +173,28 @@ def _weave(codes: Tensor) -> Tensor:
     return halves[..., 0] | (halves[..., 1] << 16)
 
 
+def _unweave(words: Tensor) -> Tensor:
+    """Codes uint8 [.., 4, 2] of the words [..] that `_weave` makes of them."""
+    halves = torch.stack((words, words >> 16), dim=-1)
+    plain = [((halves >> (12 - 3 * place)) & 8) | ((halves >> (6 - 3 * place)) & 7) for place in range(3)]
+    last = ((halves >> 8) & 8) | ((halves >> 12) & 6) | ((halves >> 10) & 1)
+    return torch.stack((*plain, last), dim=-2).to(torch.uint8)
+
+
 def _lay_scales(scales: Tensor) -> Tensor:
     experts, rows, blocks = scales.shape
     per_brick = BRICK // MICRO_BLOCK
     scales = pad(scales, (0, -blocks % per_brick, 0, -rows % BRICK))
     panels, bricks = scales.shape[1] // BRICK, scales.shape[2] // per_brick
     split = scales.view(experts, panels, 4, 2, 8, bricks, per_brick)
-    return split.permute(0, 1, 5, 2, 4, 6, 3).reshape(experts, panels, bricks, SCALE_BYTES)
+    return split.permute(SCALE_AXES).reshape(experts, panels, bricks, SCALE_BYTES)
+
+
+def _take_scales(scales: Tensor) -> Tensor:
+    """Scales [E, N, K / 32] of scales in bricks, N and K whole bricks."""
+    experts, panels, bricks, _ = scales.shape
+    split = scales.view(experts, panels, bricks, 4, 8, BRICK // MICRO_BLOCK, 2).permute(_invert(SCALE_AXES))
+    return split.reshape(experts, panels * BRICK, bricks * (BRICK // MICRO_BLOCK))
 
 
 def _assemble_pair(place: int, bits: tuple[str, ...], *, is_folded: bool) -> str:

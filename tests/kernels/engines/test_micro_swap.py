@@ -11,11 +11,13 @@ import torch
 
 from perfgate_moe.engines import micro_swap, plugin
 from perfgate_moe.engines.counters import Counters
-from perfgate_moe.engines.micro_swap import MicroSwap, RunnerCall, Waiting, read_layer
+from perfgate_moe.engines.micro_swap import BRICKS, MicroSwap, RunnerCall, StandIn, Waiting, list_plans, read_layer
 from perfgate_moe.engines.swap import ServerState
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
+from perfgate_moe.layer.tables import Tuned
+from perfgate_moe.layer.tiles import DECODE
 
 TABLES = ("a_ragged_metadata", "gather_indx", "scatter_indx", "gate_scal", "n_expts_act")
 SERVER = ServerState(is_interpreted=True)
@@ -35,8 +37,17 @@ class Weight:
     data: torch.Tensor
 
 
+@dataclass(frozen=True)
+class Precision:
+    """What SGLang makes of the other parts when it loads a model."""
+
+    scale: object
+    flex: object
+    dtype: object = None
+
+
 def swizzle(quant_tensor, scale, num_warps):
-    return Weight(quant_tensor), "flex", (scale, num_warps)
+    return Weight(quant_tensor), "flex", Weight(scale + num_warps)
 
 
 def routing(logits, n_expts_act, **words):
@@ -51,8 +62,9 @@ def theirs(_, inputs, *__):
 @pytest.fixture
 def swap():
     return MicroSwap(
-        mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: SERVER, tables=TABLES, output=SimpleNamespace
-    )
+        mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: SERVER, promised=lambda: SERVER,
+        tables=TABLES, output=SimpleNamespace,
+    )  # fmt: skip
 
 
 def inputs_of(swap, **changes):
@@ -190,29 +202,91 @@ def test_read_layer__poses_what_the_bricks_hold(swap):
     assert (problem.activation.alpha, problem.activation.limit, scores.shape) == (1.5, 7.0, (3, 4))
 
 
-def test_lay_out__auto_keeps_no_second_copy_where_nothing_was_tuned(swap, monkeypatch):
-    auto = replace(swap, mode="auto")
-    weight, *rest = auto.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)
-
-    assert not hasattr(weight, micro_swap.BRICKS)
-    assert rest == ["flex", (PROBLEM.scales.down, 8)]
-    monkeypatch.setattr(micro_swap, "has_plans", lambda _: True)
-    laid, *_ = auto.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)
-    assert hasattr(laid, micro_swap.BRICKS)
+def found_plans(*gains):
+    """What is found stored for a weight with plans of these gains."""
+    return lambda *_: [Tuned(plan=DECODE, gain=gain) for gain in gains]
 
 
-@pytest.mark.parametrize("mode", ["owner", "atomic32"])
-def test_lay_out__keeps_no_second_copy_that_its_mode_computes_nothing_of(swap, mode):
-    other = replace(swap, mode=mode)
+def lay_down(swap):
+    """SGLang's parts of the second product's weight, after our hook."""
+    return swap.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)
 
-    assert not hasattr(other.lay_out(swizzle, PROBLEM.down, PROBLEM.scales.down, 8)[0], micro_swap.BRICKS)
+
+def is_sglangs(parts):
+    """Whether they are SGLang's own, and nothing else is held."""
+    weight, flex, scale = parts
+    own = torch.equal(weight.data, PROBLEM.down) and torch.equal(scale.data, PROBLEM.scales.down + 8)
+    return own and flex == "flex" and not hasattr(weight, BRICKS)
+
+
+def test_lay_out__keeps_bricks_alone(swap):
+    def refuse(*_):
+        raise AssertionError("SGLang's own layout was made")
+
+    parts = swap.lay_out(refuse, PROBLEM.down, PROBLEM.scales.down, 8)
+
+    assert [type(part) for part in parts] == [StandIn, StandIn, StandIn]
+    assert len({id(part.perfgate_bricks) for part in parts}) == 1
+
+
+@pytest.mark.parametrize("mode", ["owner", "atomic32", "auto"])
+def test_lay_out__leaves_weights_that_its_mode_computes_nothing_of(swap, mode):
+    assert is_sglangs(lay_down(replace(swap, mode=mode)))
+
+
+@pytest.mark.parametrize(
+    ("gains", "types"),
+    [((1.2, None, 1.0), [StandIn, StandIn, StandIn]), ((1.2, 0.9), [Weight, str, Weight]), ((), [Weight, str, Weight])],
+)
+def test_lay_out__auto_keeps_what_its_plans_take(swap, monkeypatch, gains, types):
+    monkeypatch.setattr(micro_swap, "list_plans", found_plans(*gains))
+    parts = lay_down(replace(swap, mode="auto"))
+
+    assert [type(part) for part in parts] == types
+    assert hasattr(parts[0], BRICKS) == bool(gains)
+
+
+@pytest.mark.parametrize("promise", ["is_deterministic", "is_symmetric"])
+def test_lay_out__leaves_weights_of_a_server_whose_layers_are_all_sglangs(swap, promise):
+    assert is_sglangs(lay_down(replace(swap, promised=lambda: replace(SERVER, **{promise: True}))))
+
+
+def test_lay_out__keeps_both_where_layers_are_traced(swap):
+    weight, *rest = lay_down(replace(swap, promised=lambda: replace(SERVER, is_traced=True)))
+
+    assert isinstance(weight, Weight)
+    assert hasattr(weight, BRICKS)
+    assert rest[0] == "flex"
 
 
 @pytest.mark.parametrize(("capability", "is_kept"), [((8, 0), False), ((9, 0), True), ((10, 0), False)])
 def test_is_useful__on_hopper_alone(monkeypatch, capability, is_kept):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
 
-    assert micro_swap.is_useful("slots", SimpleNamespace(type="cuda")) is is_kept
+    assert micro_swap.is_useful("slots", SimpleNamespace(type="cuda"), ServerState(), []) is is_kept
+
+
+def test_run__makes_sglangs_weights_for_a_call_that_is_left_to_it(swap):
+    made = []
+
+    def lay(*given):
+        made.append(given)
+        return swizzle(*given)
+
+    weights = ((PROBLEM.gate_up, PROBLEM.scales.gate_up), (PROBLEM.down, PROBLEM.scales.down))
+    (first, flex, scale), (second, *_) = (swap.lay_out(lay, *weight, 8) for weight in weights)
+    more = make_dataclass("More", ["w13_precision_config"], bases=(Weights,))
+    held = more(first, second, PROBLEM.gate_up_bias, PROBLEM.down_bias, Precision(scale, flex, torch.float16))
+    found = swap.run(lambda _, __, own, *___: own, core_of(activation="gelu"), inputs_of(swap), held, {})
+
+    assert torch.equal(found.w13_weight.data, PROBLEM.gate_up)
+    assert torch.equal(found.w2_weight.data, PROBLEM.down)
+    assert torch.equal(found.w13_precision_config.scale.data, PROBLEM.scales.gate_up + 8)
+    assert found.w13_precision_config.flex == "flex"
+    assert found.w13_precision_config.dtype is torch.float16
+    assert found.w2_bias is PROBLEM.down_bias
+    assert len(made) == 2
+    assert held.w13_weight is first
 
 
 def test_hook_micro__leaves_a_server_that_cannot_load_its_runner(monkeypatch, capsys):
@@ -225,10 +299,52 @@ def test_hook_micro__leaves_a_server_that_cannot_load_its_runner(monkeypatch, ca
     assert "no runner of 4-bit weights: SGLang 0.5.21 has no sglang.srt.layers.moe.topk.routing" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("names", "found"), [(("E=32,k=4,swiglu,mxfp4",), True), (("E=32,k=4,swiglu",), False)])
-def test_has_plans__of_4_bit_weights_on_this_device(monkeypatch, names, found):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    monkeypatch.setattr(micro_swap, "stored", lambda _: dict.fromkeys(names))
+@pytest.mark.parametrize(
+    ("options", "is_pieces", "found"),
+    [
+        ((False, False), False, (False, False)),
+        ((True, False), False, (True, False)),
+        ((False, True), False, (False, True)),
+        ((False, False), True, (False, True)),
+    ],
+)
+def test_promised__by_the_options_of_a_server_that_loads(monkeypatch, options, is_pieces, found):
+    named = dict(zip(("enable_deterministic_inference", "enable_torch_compile"), options, strict=True))
+    asked = ("prefill", "tc_piecewise")
+    modules = {
+        plugin.ALLOCATOR: SimpleNamespace(is_symmetric_memory_enabled=lambda: False),
+        plugin.OPTIONS: SimpleNamespace(get_server_args=lambda: SimpleNamespace(**named)),
+        plugin.GRAPHS: SimpleNamespace(check_cuda_graph_backend=lambda *given: is_pieces and given == asked),
+    }
+    monkeypatch.setattr(plugin, "import_module", modules.__getitem__)
+    layer = SimpleNamespace(is_batch_invariant_mode_enabled=lambda: False)
+    state = plugin.Swap(module=layer, counters=None).promised()
 
-    assert micro_swap.has_plans(SimpleNamespace(type="cuda")) is found
-    assert micro_swap.has_plans(SimpleNamespace(type="cpu")) is False
+    assert (state.is_deterministic, state.is_traced) == found
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [
+        ((32, 5760, 1440), [1, 64]),  # gate and up
+        ((32, 2880, 1440), [1, 64]),  # down
+        ((128, 5760, 1440), []),
+        ((32, 2880, 720), []),
+    ],
+)
+def test_list_plans__of_a_layer_that_a_weight_is_part_of(monkeypatch, shape, found):
+    entries = {tokens: Tuned(plan=DECODE, gain=float(tokens)) for tokens in (1, 64)}
+    table = {"E=32,k=4,H=2880,I=2880,swiglu,mxfp4": entries, "E=128,k=4,H=2880,I=2880,swiglu": entries}
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    monkeypatch.setattr(micro_swap, "stored", lambda _: table)
+
+    assert [each.gain for each in list_plans(SimpleNamespace(type="cuda"), shape)] == found
+    assert list_plans(SimpleNamespace(type="cpu"), shape) == []
+
+
+def test_list_plans__of_gpt_oss_on_an_h200_all_gained(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    plans = list_plans(SimpleNamespace(type="cuda"), (32, 5760, 1440))
+
+    assert plans
+    assert all(micro_swap.is_taken(plan) for plan in plans)

@@ -115,12 +115,13 @@ def runner_problems(text):
     scores = torch.randn(problem.tokens, problem.experts, generator=torch.Generator().manual_seed(3)).half()
     chosen, ids = scores.float().topk(problem.top_k)
     problem = replace(problem, topk_ids=ids.int(), topk_weights=chosen.softmax(-1))
+    state = ServerState(is_interpreted=True)
     swap = MicroSwap(
-        mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: ServerState(is_interpreted=True),
+        mode="slots", counters=Counters(mode="slots", versions={}), server=lambda: state, promised=lambda: state,
         tables=("rows", "n_expts_act"), output=SimpleNamespace,
     )  # fmt: skip
     weights = ((problem.gate_up, problem.scales.gate_up), (problem.down, problem.scales.down))
-    first, second = (swap.lay_out(lambda *_: (SimpleNamespace(), None), *weight, 8)[0] for weight in weights)
+    first, second = (swap.lay_out(None, *weight, 8)[0] for weight in weights)
     inputs = RunnerInputs(problem.hidden, *swap.put_off(None, scores, problem.top_k))
     core = SimpleNamespace(config=SimpleNamespace(gemm1_alpha=1.702, gemm1_clamp_limit=7.0))
     with poisoned_allocations():

@@ -22,6 +22,7 @@ from perfgate_moe.layer.bricks import (
     lay_out,
     make_bricks,
     require_order,
+    take_apart,
 )
 from perfgate_moe.layer.mxfp4 import is_in_pairs
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS
@@ -109,6 +110,32 @@ def test_make_bricks__pads_with_zeros():
     assert (bricks.codes.shape, bricks.scales.shape) == ((2, 1, 1, 2048), (2, 1, 1, 128))
     assert bricks.codes.view(torch.int32).count_nonzero() == 2 * 5 * 8  # a row of 32 columns is in 8 words
     assert set(bricks.scales.flatten().tolist()) == {0, 120 + LOWERING}
+
+
+@pytest.mark.parametrize(
+    ("shape", "highest"), [((2, 64, 64), HIGHEST_FOLDED), ((3, 70, 96), HIGHEST_FOLDED), ((2, 5, 32), HIGHEST_FOLDED + 1)]
+)
+def test_take_apart__gives_every_byte_back(shape, highest):
+    experts, rows, columns = shape
+    source = torch.Generator().manual_seed(5)
+    pairs = torch.randint(0, 256, (experts, rows, columns // 2), generator=source, dtype=torch.uint8)
+    scales = torch.randint(0, highest + 1, (experts, rows, columns // 32), generator=source, dtype=torch.uint8)
+    scales[-1, -1, -1] = highest
+
+    laid = make_bricks(pairs, scales)
+    found = take_apart(laid)
+
+    assert laid.is_folded == (highest == HIGHEST_FOLDED)
+    assert [each.is_contiguous() for each in found] == [True, True]
+    assert torch.equal(found[0], pairs)
+    assert torch.equal(found[1], scales)
+
+
+def test_take_apart__of_every_code_in_every_place():
+    pairs = torch.arange(256, dtype=torch.uint8).repeat(2, 64, 1)[..., :128]
+    pairs[1] += 128
+
+    assert torch.equal(take_apart(make_bricks(pairs, torch.zeros(2, 64, 8, dtype=torch.uint8)))[0], pairs)
 
 
 def test_lay_out__again_changes_nothing():
