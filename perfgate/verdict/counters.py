@@ -1,7 +1,8 @@
 """Counters: what a session counts that needs no statistics, and from which loss each fails a change.
 
-One table, a row a counter. Equal arms give equal numbers, so any difference is reported, and one beyond the row's size is a
-loss; what scatters in the base itself is reported and not judged. A row is left out where a scenario cannot move it.
+One table, a row a counter. Equal arms give equal numbers, or numbers far closer than the row's size, so any difference is
+reported, and one beyond that size is a loss; what scatters in the base itself is reported and not judged. A row is left out
+where a scenario cannot move it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from perfgate.core import Arm, Better, Count, CountState, Window
+from perfgate.engines.arguments import read_layout
 from perfgate.engines.table import ENGINES
 from perfgate.results.readings import (
     ACCEPT_LENGTH,
     CACHE_HIT_RATE,
     DECODE_GRAPH_SHARE,
     KV_CAPACITY,
+    KV_TRANSFER_MS,
     PREFILL_GRAPH_SHARE,
     REQUESTS_RETRACTED,
     SMALLER_POOL,
@@ -31,7 +34,8 @@ class Counter:
     """A reading of windows that equal arms share. `allowed_ratio` is the largest loss that does not fail the change.
 
     `unit` is empty for a plain count and "%" for a share, which is stored as a ratio. `moves` says whether the work of a
-    scenario can change it at all, `where` the same in words. `judged_at` is the one reading of the base at which equal arms
+    scenario can change it at all, `where` the same in words. `is_missed` says in which of those it is named where no window
+    reads it. `judged_at` is the one reading of the base at which equal arms
     agree; None where they agree at any. `is_plural` says whether its title is.
     """
 
@@ -42,6 +46,7 @@ class Counter:
     unit: str = ""
     better: Better = Better.HIGHER
     moves: Callable[[Scenario], bool] = lambda _: True
+    is_missed: Callable[[Scenario], bool] = lambda _: True
     decimals: int = 0
     judged_at: float | None = None
     is_plural: bool = False
@@ -65,6 +70,10 @@ class Counter:
 
 def _is_on_gpu(scenario: Scenario) -> bool:
     return ENGINES[scenario.server.engine].uses_gpu
+
+
+def _is_apart(scenario: Scenario) -> bool:
+    return read_layout(scenario.server.args).is_disaggregated
 
 
 _ROWS = (
@@ -123,6 +132,19 @@ _ROWS = (
         decimals=1,
         moves=_is_on_gpu,
         where="those on a GPU",
+    ),
+    Counter(
+        name=KV_TRANSFER_MS,
+        title="KV transfer time",
+        unit="ms",
+        better=Better.LOWER,
+        # A time, so it scatters: windows of equal arms were 21 to 36 ms. That a throttled transfer takes at least twice as long
+        # was predicted before one was measured; DECISIONS.md, 2026-11-28, has it.
+        allowed_ratio=1.0,
+        decimals=1,
+        # An option of both arms may part them too, so the windows say where there is a transfer.
+        is_missed=_is_apart,
+        where="those with prefill and decode apart",
     ),
 )
 

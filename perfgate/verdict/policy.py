@@ -20,7 +20,7 @@ from perfgate.verdict.recorded import MIN_SESSIONS
 from perfgate.verdict.validity.structure import AdmissionLimits
 
 RULE = "2026-11.11"
-"""Version of the rule: any change that could change a verdict changes this."""
+"""Version of the rule: any change that could change a verdict changes this. Counters are beside the rule."""
 
 CALIBRATED_BLOCKS = 20
 """Fewer stored A/A blocks than this and a verdict is uncalibrated."""

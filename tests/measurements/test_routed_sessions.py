@@ -22,7 +22,7 @@ from benchmarks.h200.serving.routed_noise import (
     write_tables,
 )
 from benchmarks.h200.serving.sweep import DRAWN, EVIDENCE, write_sweep
-from perfgate.core import Arm, Outcome, Role
+from perfgate.core import Arm, CountState, Outcome, Role
 from perfgate.gate.case import load_case
 from perfgate.results.raw.pack import read_raw
 from perfgate.storage.state import SHIPPED_BASELINES
@@ -101,7 +101,7 @@ OUTCOMES = {
     "mxfp4-mixed-c16-aa-16": Outcome.INCONCLUSIVE,
     "mxfp4-c1-release-0.5.16": Outcome.REGRESSION,
     "mxfp4-pd-closed-c16-aa-2": Outcome.INCONCLUSIVE,
-    "mxfp4-pd-closed-c16-throttled-2": Outcome.INCONCLUSIVE,
+    "mxfp4-pd-closed-c16-throttled-2": Outcome.REGRESSION,
     "mxfp4-soak-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-c1-small-prefill-graphs": Outcome.PASS,
     "mxfp4-chat-json-c16-aa-2": Outcome.PASS,
@@ -139,6 +139,15 @@ def test_write_tables__page_holds_what_the_script_prints(stored):
 
     assert headline == HEADLINE
     assert tables == f"{write_tables(list(stored.values()))}\n", "run `python -m benchmarks.h200.serving.routed_noise`"
+
+
+def test_verdict__a_throttled_transfer_fails_by_its_time_alone_and_equal_arms_do_not(stored):
+    lost = stored["mxfp4-pd-closed-c16-throttled-2"].verdict
+    transfer = {count.counter: count.state for count in stored["mxfp4-pd-closed-c16-aa-2"].verdict.counts}["kv_transfer_ms"]
+
+    assert [count.counter for count in lost.lost_counts] == ["kv_transfer_ms"]
+    assert {one.outcome for one in lost.judgements} == {Outcome.INCONCLUSIVE}
+    assert transfer is CountState.SCATTERED
 
 
 def test_list_blocks__memory_of_equal_arms_grows_alike_but_in_first_blocks(stored):

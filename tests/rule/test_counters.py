@@ -21,6 +21,7 @@ from perfgate.results.readings import (
     CACHE_HIT_RATE,
     DECODE_GRAPH_SHARE,
     KV_CAPACITY,
+    KV_TRANSFER_MS,
     PREFILL_GRAPH_SHARE,
     READINGS,
     REQUESTS_RETRACTED,
@@ -36,6 +37,7 @@ SCENARIO = make_scenario()
 BASELINE = make_baseline(SCENARIO)
 TEXTS = replace(SCENARIO, load=replace(SCENARIO.load, dataset="generated-shared-prefix", input_len=None, output_len=None))
 FULL = replace(SCENARIO, allow_retraction=True)
+APART = replace(SCENARIO, server=replace(SCENARIO.server, args=("--disaggregation-transfer-backend", "nixl")))
 
 
 def count_in(session, readings, arm=Arm.CANDIDATE):
@@ -69,6 +71,7 @@ SEEDED = [
     (ACCEPT_LENGTH, 3.1, 2.9, SCENARIO),
     (DECODE_GRAPH_SHARE, 1.0, 0.0, SCENARIO),
     (PREFILL_GRAPH_SHARE, 1.0, 0.9, SCENARIO),
+    (KV_TRANSFER_MS, 25.0, 51.0, SCENARIO),
 ]
 
 
@@ -120,6 +123,36 @@ def test_count_blocks__retractions_are_judged_where_the_base_has_none(base, stat
     assert find_count(REQUESTS_RETRACTED, base, 5.0, FULL).state is state
 
 
+@pytest.mark.parametrize(
+    ("base", "candidate", "state"),
+    [
+        # What windows measured on H200s: equal arms, and keys and values over TCP.
+        ([26.4, 24.3, 22.0], [30.2, 23.4, 35.5], CountState.SCATTERED),
+        ([20.2, 20.4, 26.3], [151.0, 144.6, 167.1], CountState.LOST),
+        ([21.1, 21.1, 21.1], [35.5, 35.5, 35.5], CountState.CHANGED),
+        (25.0, 50.0, CountState.CHANGED),
+        (25.0, [151.0, 49.0, 167.1], CountState.CHANGED),
+        ([20.0, 41.0], 200.0, CountState.CHANGED),
+        (150.0, 25.0, CountState.CHANGED),
+    ],
+)
+def test_count_blocks__a_transfer_is_lost_where_it_takes_more_than_twice_as_long(base, candidate, state):
+    assert find_count(KV_TRANSFER_MS, base, candidate, APART).state is state
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_count_blocks__a_window_without_a_transfer_is_no_fast_one(arm):
+    session = make_counted(KV_TRANSFER_MS, 25.0, 150.0, APART)
+    last = max(place for place, window in enumerate(session.windows) if window.arm is arm)
+    windows = (*session.windows[:last], replace(session.windows[last], telemetry={}), *session.windows[last + 1 :])
+
+    verdict = judge(replace(session, windows=windows), APART, make_baseline(APART))
+
+    levels = {Arm.BASE: verdict.counts[0].base, Arm.CANDIDATE: verdict.counts[0].candidate}
+    assert verdict.counts[0].state is CountState.UNTOLD
+    assert [side for side in Arm if levels[side] is None] == [arm]
+
+
 def test_count_blocks__tells_the_nearest_readings_of_arms_that_lie_apart():
     found = find_count(KV_CAPACITY, [1000.0, 995.0], [980.0, 900.0])
 
@@ -141,7 +174,7 @@ def test_list_counters__a_kept_cache_may_be_hit():
 def test_list_counters__graphs_are_none_on_a_cpu():
     scenario = replace(SCENARIO, server=replace(SCENARIO.server, engine="sglang-cpu"))
 
-    assert {row.name for row in list_counters(scenario)} == {KV_CAPACITY, ACCEPT_LENGTH}
+    assert {row.name for row in list_counters(scenario)} == {KV_CAPACITY, ACCEPT_LENGTH, KV_TRANSFER_MS}
 
 
 @pytest.mark.parametrize(("missing", "told"), [(Arm.CANDIDATE, "base"), (Arm.BASE, "candidate")])
@@ -244,7 +277,17 @@ def test_tabulate_counts__names_what_no_window_tells():
 
     assert rows["KV capacity"] == ("KV capacity", "1,000 tokens", "1,000 tokens", "0.0 %", "-1.0 %", "same")
     assert rows["Accept length"][1:3] == (UNKNOWN, UNKNOWN)
-    assert len(rows) == len(list(list_counters(SCENARIO)))
+    assert len(rows) == len(list(list_counters(SCENARIO))) - 1
+    assert "KV transfer time" not in rows
+
+
+def test_tabulate_counts__a_transfer_is_named_where_there_must_be_one_or_was_one():
+    told = judge(make_counted(KV_TRANSFER_MS, 25.0, 60.0), SCENARIO, BASELINE)
+
+    assert tabulate_counts((), APART).rows[-1][:3] == ("KV transfer time", UNKNOWN, UNKNOWN)
+    assert tabulate_counts(told.counts, SCENARIO).rows[-1] == (
+        *("KV transfer time", "25.0 ms", "60.0 ms", "+140.0 %", "+100.0 %", "lost"),
+    )
 
 
 def test_format_verdict__holds_its_schema():

@@ -33,10 +33,11 @@ def is_notable(counts: Sequence[Count]) -> bool:
 
 
 def tabulate_counts(counts: Sequence[Count], scenario: Scenario) -> Table:
-    """Every counter that the scenario can move; one that no window tells is named too, without a number."""
+    """Every counter that the scenario can move; one that no window tells is named too, without a number, if it is missed."""
     found = {count.counter: count for count in counts}
     header = ("counter", "base", "candidate", "change", "fails beyond", "result")
-    return Table(header=header, rows=[_row(counter.name, found.get(counter.name)) for counter in list_counters(scenario)])
+    shown = (one.name for one in list_counters(scenario) if one.name in found or one.is_missed(scenario))
+    return Table(header=header, rows=[_row(name, found.get(name)) for name in shown])
 
 
 def _row(name: str, count: Count | None) -> tuple[str, ...]:

@@ -250,6 +250,14 @@ SLOW = (
         "Prefix cache hits 30.00 % to 24.00 %",
     ),
     row(
+        "transfer throttled",
+        "measured: prefill and decode apart, keys and values over TCP (UCX_TLS=tcp,cuda_copy)",
+        keep,
+        "KV transfer time 26.3 ms to 144.6 ms",
+        source="mxfp4-pd-closed-c16-throttled-2",
+        blocks=(1,),
+    ),
+    row(
         "requests retracted where it is allowed",
         "the candidate retracts two requests in each window of a scenario that allows it; nothing is slower",
         count("requests_retracted", 0.0, 2.0, "allow_retraction = true\n"),
