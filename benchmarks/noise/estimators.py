@@ -29,6 +29,7 @@ import numpy as np
 
 from benchmarks.error_rates.recordings import read_list
 from benchmarks.noise.segments import Floats, measure_segments
+from benchmarks.noise.slots import LIST
 from benchmarks.verdict.record import print_table, write_results
 from perfgate.core import Window
 from perfgate.readers.bench_serving import read_fields
@@ -37,7 +38,6 @@ from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.admission import admit
 
-LIST = Path(__file__).parents[1] / "error_rates" / "sessions.toml"
 FOLDER = "benchmarks/h200/serving/routed"
 LOADS = ("gpt-oss-20b-shape-mxfp4-closed-c16", "gpt-oss-20b-shape-mxfp4-mixed-c16")
 """The loads that the prediction names. Times of day are known of closed loops alone (`segments`)."""

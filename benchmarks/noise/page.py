@@ -14,13 +14,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.noise.estimators import MAX_RATIO, MIN_ANSWER, MIN_BLOCKS
+from benchmarks.noise.slots import RATE, STEP
 from benchmarks.verdict.record import read_results
 from perfgate.metrics import METRICS
 from perfgate.verdict.policy import USUAL_OFFSET_LOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "noise.md"
 TEMPLATE = "page.md.jinja"
-RATE, STEP = "output_tok_per_s", "median_itl_ms"
 RESULTS = ("estimators", "slots")
 
 

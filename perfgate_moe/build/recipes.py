@@ -299,8 +299,7 @@ def _fp8_down(plan: TilePlan, dtype: str, activation: Activation) -> KernelRecip
     made = _fp8_product("down", plan, plan.down, dtype, activation)
     if plan.down.walk > 1:
         walking = {"tiles": "i32", "inner": "*fp8e4nv"}
-        names = (*fp8.WALKING, "HAS_BIAS", "OVERLAP")
-        constants = {name: made.constants[name] for name in names if name in made.constants} | {"STEPS": fp8.MOST_STEPS}
+        constants = {name: made.constants[name] for name in (*fp8.WALKING, "HAS_BIAS", "OVERLAP")} | {"STEPS": fp8.MOST_STEPS}
         kernel = fp8.fp8_walking_down_product
         return replace(made, name=f"{made.name}/walking", kernel=kernel, types=made.types | walking, constants=constants)
     return replace(

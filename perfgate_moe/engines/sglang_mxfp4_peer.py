@@ -49,8 +49,7 @@ class Loaded(Problem):
 
 def layer(problem: Problem) -> Tensor:
     """Route and compute. NotApplicableError says what this runner does not cover."""
-    loaded = problem if isinstance(problem, Loaded) else load(problem)
-    names = _names()
+    loaded, names = load(problem), _names()
     routing, gather, scatter = loaded.routing or route(loaded)
     gate_up, down = loaded.gate_up_product, loaded.down_product
     answer: Tensor = names.experts(
@@ -69,7 +68,9 @@ def is_installed() -> bool:
 
 
 def load(problem: Problem) -> Loaded:
-    """Lay the weights out as SGLang does when it loads a model. NotApplicableError says what this runner does not cover."""
+    """Lay the weights out, once, as SGLang does when it loads a model. NotApplicableError says what is not covered."""
+    if isinstance(problem, Loaded):
+        return problem
     if not isinstance(problem.scales, MicroScales) or problem.hidden.dtype != torch.bfloat16:
         raise NotApplicableError("SGLang's triton_kernel runner is asked for 4-bit weights and bfloat16")
     if problem.activation != SWIGLU or problem.routed_scaling != 1.0 or not problem.tokens:
@@ -120,7 +121,7 @@ def score_ahead(problem: Loaded) -> Loaded:
 
 def route_ahead(problem: Problem) -> Loaded:
     """The problem with its routing, which the layer then does not make."""
-    loaded = problem if isinstance(problem, Loaded) else load(problem)
+    loaded = load(problem)
     return replace(loaded, routing=route(loaded))
 
 

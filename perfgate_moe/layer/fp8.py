@@ -28,7 +28,8 @@ from perfgate_moe.layer.tiles import TilePlan, Tiles
 WARPGROUP_ROWS = 64
 MOST_STEPS = 2
 """Steps of 128 columns whose rows a walking program keeps."""
-WALKING = ("DIRECT", "EVEN_K", "BLOCK", "BLOCK_M", "BLOCK_N", "GROUP_M", "num_warps", "num_stages")
+WALKING = ("DIRECT", "EVEN_K", "BLOCK", "BLOCK_M", "BLOCK_N", "GROUP_M")
+"""What a walking product shares with one that does not walk, of the constants that its tiles give."""
 
 
 @triton.jit
@@ -485,7 +486,7 @@ def _launch_down(
     arguments = _tile_arguments(tiles, problem.intermediate_size, is_contiguous=True, is_direct=alignment is None)
     if tiles.walk > 1:
         kernel, columns = fp8_walking_down_product, triton.cdiv(columns, tiles.walk)
-        arguments = {name: arguments[name] for name in WALKING}
+        arguments = {name: arguments[name] for name in (*WALKING, "num_warps", "num_stages")}
         arguments |= {"tiles": tiles.walk, "STEPS": triton.cdiv(problem.intermediate_size, SCALE_BLOCK)}
     kernel[(blocks * columns,)](
         inner.numbers if tiles.rounds else inner.codes, inner.scales, problem.down, scales.down,

@@ -218,9 +218,9 @@ def _fp8_launches(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan
 
 def walking_plans(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     """Second products that walk over column tiles, behind the plan's first product and those of other heights."""
-    if plan.gate_up.m < MOST_ROUNDED_ROWS:
+    if all(down.m != plan.gate_up.m for down in FP8_WALKS):
         return
-    firsts = (plan.gate_up, *(each for each in tiles if each.m >= MOST_ROUNDED_ROWS and each.m != plan.gate_up.m))
+    firsts = (plan.gate_up, *(each for each in tiles if each.m != plan.gate_up.m))
     for first, down in product(firsts, FP8_WALKS):
         if first.m == down.m:
             yield replace(plan, gate_up=first, down=down)
