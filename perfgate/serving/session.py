@@ -68,11 +68,10 @@ class Driver:
         if self.blocks in self.plan.looks and self.plan.is_decided():
             self.drive.progress.step(f"decided after {self.blocks} blocks")
             return True
-        if self.blocks < total and self.drive.elapsed_s > self.plan.scenario.budget_minutes * 60:
+        if self.blocks < total and self.plan.is_spent(self.drive.elapsed_s):
             self.drive.note("budget_spent", blocks=self.blocks)
-            self.drive.progress.step(
-                f"budget of {self.plan.scenario.budget_minutes:g} minutes spent after {self.blocks} blocks"
-            )
+            budget, unit = self.plan.scenario.budget_minutes, "GPU-minutes" if self.plan.gpus else "minutes"
+            self.drive.progress.step(f"budget of {budget:g} {unit} spent after {self.blocks} blocks")
             return True
         return self.blocks >= total
 

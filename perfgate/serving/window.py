@@ -128,6 +128,15 @@ class Plan:
     is_profiled: bool = False
     gsm8k: Gsm8k | None = None
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the session holds: both arms live on the same ones; 0 on a CPU."""
+        return max(len(launch.devices) for launch in self.launches.values())
+
+    def is_spent(self, elapsed_s: float) -> bool:
+        """Whether the scenario's budget is spent by the time of the clock, which is spent on every GPU that is held."""
+        return elapsed_s * max(1, self.gpus) > self.scenario.budget_minutes * 60
+
 
 def order_arms(block: int) -> tuple[Arm, Arm]:
     """Who goes first in a block: base in odd blocks, candidate in even ones, so that drift cancels (ABBA)."""

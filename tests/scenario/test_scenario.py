@@ -458,7 +458,9 @@ def test_list_pairs__what_takes_two_gpus_differs_in_how_it_is_spread_alone(model
         one, two = load_scenario(f"{plain}-{load}"), load_scenario(f"{model}-{load}")
         assert (one.server.gpus, two.server.gpus) == (1, 2)
         server = replace(one.server, args=(*one.server.args, *SPREAD[model]), env=two.server.env, min_gpu_memory_gib=60.0)
-        assert replace(one, name=two.name, title=two.title, server=server) == two
+        # Twice the GPU-minutes are as long by the clock.
+        budget = 2 * one.budget_minutes
+        assert replace(one, name=two.name, title=two.title, server=server, budget_minutes=budget) == two
 
 
 @pytest.mark.parametrize("name", list_pairs())

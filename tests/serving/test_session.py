@@ -22,7 +22,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.injection.injection_log import MEASURED, PROOF
 from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
-from perfgate.serving.window import order_arms
+from perfgate.serving.window import Plan, order_arms
 from perfgate.storage.journal import read_lines
 from tests.fakes.requests import (
     ENGINE_MODULE,
@@ -110,6 +110,25 @@ def test_measure__budget_spent(tmp_path):
 
     assert {window.block for window in session.windows} == {1}
     assert "budget_spent" in (tmp_path / "out" / "events.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "lasts_s"),
+    [
+        ("gpt-oss-20b-shape-mxfp4-closed-c16", (), 1800),
+        ("gpt-oss-20b-shape-mxfp4-tp2-closed-c16", (), 1800),
+        ("gpt-oss-20b-shape-mxfp4-pd-closed-c16", (), 1800),
+        ("gpt-oss-20b-shape-mxfp4-closed-c16", ("--tp-size", "2"), 900),
+        ("cpu-moe", (), 1200),
+    ],
+)
+def test_is_spent__on_each_gpu_that_the_session_holds(tmp_path, name, args, lasts_s):
+    scenario = load_scenario(name)
+    launches = {arm: ArmSpec(args=args if arm is Arm.CANDIDATE else ()).build_launch(scenario, tmp_path) for arm in Arm}
+    plan = Plan(scenario=scenario, launches=launches, looks=(2,), is_decided=lambda: False)
+
+    assert not plan.is_spent(lasts_s)
+    assert plan.is_spent(lasts_s + 1)
 
 
 def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
