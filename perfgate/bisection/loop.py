@@ -55,7 +55,7 @@ class SearchLoop:
         expected = f", {step.bits:.2f} bits expected" if step.bits is not None else ""
         self.progress.step(
             f"{format_count(step.blocks, 'block')} of {commit.short} ({step.place} of {search.places}) against GOOD{expected}; "
-            f"{search.minutes:.1f} of {self.rules.budget:g} minutes used"
+            f"{search.minutes:.1f} of {self.rules.budget:g} GPU-minutes used"
         )
         trial = Trial(good=self.line.good, commit=commit, blocks=step.blocks, number=number, folder=self.record.folder / folder)
         begun = self.read_clock()
@@ -65,7 +65,7 @@ class SearchLoop:
             event = "void" if isinstance(error, VoidError) else "skipped"
             self._give_up(event, step.place, begun, str(error))
             return
-        minutes = (self.read_clock() - begun) / 60
+        minutes = self._count_minutes(begun)
         # A session knows its own time, that of a part before a break too; what is left went to calibration and set-up.
         self.record.add(
             "measured",
@@ -92,10 +92,14 @@ class SearchLoop:
         except CommitError as error:
             self._give_up("skipped", place, begun, str(error))
             return False
-        self.record.add("built", place, commit.sha, (self.read_clock() - begun) / 60)
+        self.record.add("built", place, commit.sha, self._count_minutes(begun))
         return True
+
+    def _count_minutes(self, begun: float) -> float:
+        """What was spent since `begun`, of each GPU that a server of the search takes."""
+        return (self.read_clock() - begun) / 60 * self.rules.gpus
 
     def _give_up(self, event: str, place: int, begun: float, reason: str) -> None:
         commit = self.line.find(place)
         self.progress.step(f"  {commit.short}: {reason}")
-        self.record.add(event, place, commit.sha, (self.read_clock() - begun) / 60, reason=reason)
+        self.record.add(event, place, commit.sha, self._count_minutes(begun), reason=reason)

@@ -65,8 +65,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRules:
-    """What is fixed before the first block; `budget` in minutes may be raised later.
+    """What is fixed before the first block; `budget` may be raised later.
 
+    Its minutes, and all others of a search, are those of the clock times the `gpus` that a server takes, 1 on a CPU: a machine
+    holds them while commits are built, too.
     `metric` is the one to search by, or empty for the one that lost most for certain. `aa_blocks` of GOOD against itself are
     measured where nothing is known of the noise. `block_minutes` is what a block is taken to cost before there was one.
     """
@@ -77,6 +79,7 @@ class SearchRules:
     confidence: float = 0.95
     aa_blocks: int = 0
     block_minutes: float = 0.0
+    gpus: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ SEARCHED = (
         type=click.FloatRange(min=0, min_open=True),
         required=True,
         metavar="GPU_MIN",
-        help="Minutes of this machine.",
+        help="Minutes of this machine, times the GPUs that a server takes; a command counts as one.",
     ),
     _search_option("--metric", default="", metavar="M", help="Search by this metric (default: the one with the largest loss)."),
     _search_option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),

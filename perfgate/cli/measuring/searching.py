@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import log1p
 from pathlib import Path
@@ -47,6 +47,7 @@ def plan_served(options: dict[str, Any]) -> SearchPlan:
     if options["metric"] and options["metric"] not in scenario.gates:
         raise InputError(f"--metric {options['metric']}: {source} does not gate it; one of {', '.join(scenario.gates)}")
     spec = ArmSpec(python=options["python"], args=options["args"], env=parse_environment(options["env"]))
+    gpus = max(1, replace(scenario.server, args=(*scenario.server.args, *spec.args)).gpus)
     return SearchPlan(
         facts={
             "scenario": scenario.name,
@@ -61,9 +62,8 @@ def plan_served(options: dict[str, Any]) -> SearchPlan:
             budget=options["budget"],
             metric=options["metric"],
             confidence=options["confidence"],
-            block_minutes=Cost(gpus=max(1, scenario.server.gpus)).minutes(
-                SampleSize(blocks=1, windows=scenario.blocks.windows)
-            ),
+            block_minutes=Cost(gpus=gpus).minutes(SampleSize(blocks=1, windows=scenario.blocks.windows)),
+            gpus=gpus,
         ),
         build_checkouts=lambda guard: CheckoutStore(
             repo=options["repo"],
