@@ -60,7 +60,8 @@ class Settings:
     `priorities` has jobs ask for a label of how urgent they are, which machines that perfgate registers carry.
     `uncalibrated` says what a REGRESSION does on a machine that stores too few A/A blocks: it fails, or is only reported.
     `resolve` has both arms asked, on an ordinary machine, what they make the engine choose on the GPUs of `perfgate resolve`.
-    `minutes` of each machine are what a pull request has for the parts that it touches; without it all scenarios are measured.
+    `minutes` of each machine, by the clock, are what a pull request has for the parts that it touches; without it all scenarios
+    are measured.
     """
 
     hardware: Annotated[Mapping[Label, MachineSettings], Field(min_length=1, max_length=8)]

@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from perfgate.core import Outcome
+from perfgate.core import Arm, Fingerprint, Outcome
+from perfgate.evidence import Timing
 from perfgate.report.words.advice import BisectionAdvice, advise
 from perfgate.report.words.families import list_families
-from tests.fakes.sessions import make_scenario, make_session
+from tests.fakes.sessions import FACTS, make_scenario, make_session
 from tests.fakes.verdicts import POLICY, make_verdict, median
 
 SEARCH = BisectionAdvice(span=None, scenario=("unit",))
 
 
-def sentence(judgement, *, is_complete=True, **policy):
+def sentence(judgement, *, changes=None, **policy):
     verdict = make_verdict(Outcome.INCONCLUSIVE, [judgement], policy={**POLICY, **policy})
     families = list_families(verdict.judgements, is_closed_loop=True)
-    session = replace(make_session(make_scenario()), is_complete=is_complete)
+    session = replace(make_session(make_scenario()), **(changes or {}))
     return advise(verdict, session, families, is_profiled=False, search=SEARCH).sentence
 
 
@@ -40,6 +41,15 @@ def test_advise__an_offset_takes_more_blocks_or_none_helps(offset, told):
     assert told in sentence(undecided(0.0, 0.0592), usual_offset_log=offset)
 
 
+@pytest.mark.parametrize(("facts", "told"), [({}, "(40 minutes)"), ({"gpus": "2", "link": "NV18"}, "(80 GPU-minutes)")])
+def test_advise__more_blocks_take_machine_time_of_each_gpu(facts, told):
+    timing = Timing(took_s=600.0, starting_s=180.0, warming_s=80.0, measuring_s=240.0)
+    fingerprints = dict.fromkeys(Arm, Fingerprint(facts={**FACTS, **facts}))
+    changes = {"timing": timing, "fingerprints": fingerprints}
+
+    assert f"--blocks 8 {told}" in sentence(undecided(0.0, 0.0592), changes=changes, usual_offset_log=0.0)
+
+
 def test_advise__where_nothing_settles_names_what_is_cheapest():
     told = sentence(undecided(0.0, 0.06), usual_offset_log=0.02)
 
@@ -55,6 +65,6 @@ def test_advise__a_loss_beyond_half_the_margin_needs_what_the_test_asks():
 
 
 def test_advise__a_session_that_was_cut_off_is_continued():
-    told = sentence(undecided(0.0, 0.06), usual_offset_log=0.02, is_complete=False)
+    told = sentence(undecided(0.0, 0.06), usual_offset_log=0.02, changes={"is_complete": False})
 
     assert told == "continue it: cut off after 2 blocks; the same command with --resume adds more."

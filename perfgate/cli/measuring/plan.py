@@ -23,7 +23,13 @@ from perfgate.storage.stream import STREAM, read_text
     metavar="PATH",
     help="A changed path of the engine; repeatable; - reads a list from standard input.",
 )
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=15.0,
+    show_default=True,
+    help="By the clock, of one machine.",
+)
 @click.option(
     "--model", default="gpt-oss-20b-shape-mxfp4", show_default=True, metavar="NAME", help="A model that ships, or cpu."
 )

@@ -60,7 +60,7 @@ def _tell_price(study: Study, effect: float, sessions: int) -> Iterator[str]:
     cost, scenario = study.cost, study.scenario
     hardware = study.baseline.fingerprint.facts.get("hardware", "unnamed hardware")
     told = f"as {format_count(sessions, 'session')} took" if sessions else "as --start-s, --window-s and --warmups say"
-    block_s = 60 * cost.minutes(study.own_size) / study.own_size.blocks
+    block_s = 60 * cost.minutes(study.own_size) / cost.gpus / study.own_size.blocks
     yield f"{scenario.name} on {hardware}: designs that find a loss of {format_percent(effect)} nine times in ten"
     yield (
         f"a block takes {block_s:.0f} s, {told}: {2 * cost.start_s:.0f} s beside windows, "

@@ -96,8 +96,8 @@ def command(
 ) -> None:
     """Show the smallest loss that each look finds with 90 % power, and the cheapest design that finds a loss of --effect.
 
-    The cost is the time of server starts and windows of both arms, one after the other; with --from, the time that those
-    sessions took.
+    The cost is the time of server starts and windows of both arms, one after the other, times the GPUs that a server takes;
+    with --from, the time that those sessions took.
     """
     cost = Cost(start_s=start_s, window_s=window_s, warmups=warmups)
     if stored:
@@ -195,7 +195,7 @@ def format_text(
 ) -> str:
     """Two tables: what each look finds, and what the wanted effect costs."""
     scenario, cost = study.scenario, study.cost
-    looks = [f"{reach.blocks} blocks, {reach.minutes:.1f} min" for reach in curves[0].reaches]
+    looks = [f"{reach.blocks} blocks, {reach.minutes:.1f} GPU-min" for reach in curves[0].reaches]
     found = [
         [
             METRICS[curve.metric].title if curve.gating else f"({METRICS[curve.metric].title})",

@@ -98,7 +98,7 @@ def _list_clauses(found: PackagesEntry, count: int, *, is_slower: bool) -> Itera
 
 
 def _tell_search(search: PackageSearch, suspects: Sequence[PackageEntry]) -> str:
-    cost = f"{search.blocks} blocks, {search.minutes:.0f} minutes"
+    cost = f"{search.blocks} blocks, {search.minutes:.0f} minutes of machine time"
     if search.outcome is Ending.FOUND:
         return f"{_describe_package(*suspects)} made it slower, {format_percent(search.confidence, 0)} sure or more ({cost})"
     named = ", ".join(map(_describe_package, suspects[:SHOWN_SUSPECTS]))

@@ -112,7 +112,7 @@ def calibrate(verdict: Verdict, session: Session, scenario: Scenario) -> Command
     stored = verdict.policy.get("aa_blocks", 0)
     command = write_command("calibrate", name_scenario(session), "--blocks", str(CALIBRATED_BLOCKS), *give_model(scenario))
     minutes = _measure_block(session)
-    costs = "" if minutes is None else f", about {max(round(minutes * CALIBRATED_BLOCKS), 1)} minutes"
+    costs = "" if minutes is None else f", about {max(round(minutes * CALIBRATED_BLOCKS), 1)} {_name_unit(session)}"
     lack = f"uncalibrated, {stored} of {CALIBRATED_BLOCKS} blocks of equal arms stored; the remedy{costs}"
     return Command(line=command, purpose=lack)
 
@@ -156,7 +156,7 @@ def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Fam
         )
         return Advice(sentence=sentence, commands=commands)
     minutes = _measure_block(session)
-    costs = "" if minutes is None else f" ({most * minutes:.0f} minutes)"
+    costs = "" if minutes is None else f" ({most * minutes:.0f} {_name_unit(session)})"
     sentence = (
         f"{title} is undecided. Cheapest: measure once more with --blocks {most}{costs}, enough if the change seen is true; "
         "repeating until it passes proves nothing."
@@ -195,6 +195,11 @@ def _count_needed(judgement: Judgement, blocks: int, offset: float) -> int | Non
 
 
 def _measure_block(session: Session) -> float | None:
-    """Minutes that a block took, its servers' starts included; None where no clock tells."""
+    """The machine time of a block, that of all its GPUs, its servers' starts included; None where no clock tells."""
     blocks = len({window.block for window in session.windows})
-    return session.timing.took_s / 60 / blocks if session.timing is not None and blocks else None
+    return session.timing.took_s * session.gpus / 60 / blocks if session.timing is not None and blocks else None
+
+
+def _name_unit(session: Session) -> str:
+    """What a machine time is counted in; that of one GPU, or of none, is the clock's."""
+    return "GPU-minutes" if session.gpus > 1 else "minutes"

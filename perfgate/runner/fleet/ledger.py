@@ -47,7 +47,10 @@ class Note:
 
 @record_class(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class LedgerEntry:
-    """One job that ended: `began_s` in seconds of the epoch, and whether GitHub confirmed it."""
+    """One job that ended: `began_s` in seconds of the epoch, and whether GitHub confirmed it.
+
+    A slot has one GPU and its jobs reach no other, so that `gpu_minutes` are those of the clock.
+    """
 
     slot: Name
     repository: str

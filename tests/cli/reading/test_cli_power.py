@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.gate.baselines import save_baseline
+from perfgate.scenario.catalog import load_scenario
 from perfgate.verdict.baselines import compute_checksum
 from tests.fakes.recorded import AGAIN, BASELINE, BESIDE, EQUAL, ROOT, SLOWER
-from tests.rule.test_power import make_baseline
+from tests.rule.test_power import make_baseline, make_noise
 
 
 @pytest.fixture
@@ -175,6 +177,21 @@ def test_command__designs_from_stored_sessions(capsys):
     assert out.count("cheapest") >= 1
     assert out.count("the scenario today") == 2
     assert "Taken for granted" in out
+
+
+def test_command__a_block_over_two_gpus_takes_as_long_and_twice_the_gpu_minutes(tmp_path, capsys):
+    told = []
+    for name in ("gpt-oss-20b-shape-mxfp4-closed-c16", "gpt-oss-20b-shape-mxfp4-tp2-closed-c16"):
+        scenario, path = load_scenario(name), tmp_path / "testbed" / f"{name}.json"
+        noise = {metric: make_noise(metric, seed=seed) for seed, metric in enumerate(scenario.gates)}
+        stored = replace(make_baseline(), scenario=name, workload_hash=scenario.workload_hash, metrics=noise)
+        save_baseline(stored, path)
+        _, design, _ = run(capsys, "--design", "--baseline", path, "--effect", "0.03")
+        _, curves, _ = run(capsys, "--baseline", path)
+        told.append((re.search("a block takes .*", design)[0], float(re.search(r"2 blocks, (.*?) GPU-min ", curves)[1])))
+
+    assert told[0][0].startswith("a block takes 180 s")
+    assert told[1] == (told[0][0], 2 * told[0][1])
 
 
 def test_command__designs_of_a_baseline_name_metrics_that_cannot_fail(baseline, capsys):
