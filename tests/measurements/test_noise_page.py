@@ -9,11 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benchmarks.error_rates.recordings import read_list, read_recordings
+from benchmarks.noise.cards import find_level, find_pairs, measure, root_mean_square
 from benchmarks.noise.estimators import ESTIMATORS, TODAY, Found, judge
 from benchmarks.noise.page import PAGE, RESULTS, write_page
 from benchmarks.noise.segments import list_steps, measure_segments, place_requests
 from benchmarks.noise.slots import (
+    LIST,
     SHOWN,
+    STEP,
     Offset,
     bound_offset,
     count_flips,
@@ -24,6 +28,7 @@ from benchmarks.noise.slots import (
     pool_leader,
 )
 from benchmarks.verdict.record import read_results
+from perfgate.core import Arm
 from perfgate.verdict.validity.pairing import Block
 
 
@@ -114,6 +119,21 @@ def test_find_farthest__of_several_blocks_by_what_it_adds():
 
 def test_name_card():
     assert name_card("nvidia-h200-141gb") == "H200"
+
+
+def test_find_pairs__sessions_of_one_work_at_the_same_time():
+    names = [f"mxfp4-mixed-c16-graphs-aa-{number}" for number in (1, 2, 3, 6)]
+    found, _ = read_recordings(tuple(entry for entry in read_list(LIST) if entry.folder.name in names))
+    pairs = list(find_pairs(found))
+    apart, together = measure(pairs, STEP)
+    levels = [find_level(one, Arm.BASE, STEP) for one in found]
+
+    assert [(one.name, other.name) for one, other in pairs] == [(names[0], names[1]), (names[1], names[2])]
+    assert apart == pytest.approx([levels[1] - levels[0], levels[2] - levels[1]])
+    assert together == pytest.approx(
+        [find_level(one, Arm.CANDIDATE, STEP) - find_level(one, Arm.BASE, STEP) for one in found[:3]]
+    )
+    assert root_mean_square([0.03, -0.04, 0.0, 0.0]) == pytest.approx(0.025)
 
 
 def test_pool_leader__weighs_by_error():
