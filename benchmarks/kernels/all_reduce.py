@@ -2,9 +2,10 @@
 
     python -m benchmarks.kernels.all_reduce --plans benchmarks/h200/kernels/gpt-oss-20b.json --tokens 1 16 64 --json OUT.json
 
-Each rank has half of every expert's width, and the tiles that a search found for the whole layer. A graph runs eight layers,
-each with its sum: `nothing`, NCCL's, SGLang's own, SGLang's own with its kernel for residual and RMS norm behind it, or
-FlashInfer's, which does all three in one and compiles at first use. Both ranks' samples and errors are kept.
+Each rank has a share of every expert's width, half or what `--parts` says, and the tiles that a search found for the whole
+layer. A graph runs eight layers, each with its sum: `nothing`, NCCL's, SGLang's own, SGLang's own with its kernel for residual
+and RMS norm behind it, or FlashInfer's, which does all three in one and compiles at first use. Both ranks' samples and errors
+are kept.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.problem import Problem
 from perfgate_moe.layer.reference import oracle
@@ -207,10 +210,19 @@ def cell(rank: Rank, layers: Sequence[Problem], plans: dict[str, Any], fused: Ca
     }  # fmt: skip
 
 
+def draw_weights(part: LayerCase, number: int) -> list[Problem]:
+    """Sets of weights of a rank's own; the bias of the sum is added once."""
+    weights = [build(replace(part, seed=seed + 100 * number), "cuda") for seed in range(FEW_SETS)]
+    if number:
+        for one in weights:
+            one.down_bias.zero_()
+    return weights
+
+
 def show(result: dict[str, Any]) -> None:
     """The medians of the first rank, fastest first."""
     medians = {name: sorted(values)[len(values) // 2] for name, values in result["samples_us"][0].items()}
-    print(f"M={result['tokens']}{', FlashInfer with it' if result['with_fused'] else ''}")
+    print(f"M={result['tokens']}, I/{result['parts']}{', FlashInfer with it' if result['with_fused'] else ''}")
     for name, value in sorted(medians.items(), key=lambda pair: pair[1]):
         ratio = result["sglang_over_ours"][0].get(name)
         told = f"SGLang over ours x{ratio[0]:.3f} [{ratio[1]:.3f}, {ratio[2]:.3f}]" if ratio else ""
@@ -227,20 +239,17 @@ def work(number: int, options: argparse.Namespace) -> None:
     begun = time.perf_counter()
     tuned = {one["tokens"]: one["plans"] for one in json.loads(options.plans.read_text(encoding="utf-8"))["cells"]}
     with join(number, options.port) as rank:
-        part = replace(SHAPES[options.shape], I=SHAPES[options.shape].I // RANKS, M=16)
-        weights = [build(replace(part, seed=seed + 100 * number), "cuda") for seed in range(FEW_SETS)]
-        if number:  # the bias of the sum is added once
-            for one in weights:
-                one.down_bias.zero_()
         kept = {
             **describe_device(), "argv": sys.argv[1:], "communicator": type(rank.communicator).__name__,
             "multicast": getattr(getattr(rank.communicator, "config", None), "num_mc_blocks", None), "cells": [],
         }  # fmt: skip
-        for with_fused in (False, True) if options.flashinfer else (False,):
-            fused = find_fused(rank, part.H) if with_fused else None
+        for parts, with_fused in product(options.parts, (False, True) if options.flashinfer else (False,)):
+            fused = find_fused(rank, SHAPES[options.shape].H) if with_fused else None
+            part = replace(SHAPES[options.shape], I=SHAPES[options.shape].I // parts, M=16)
+            weights = draw_weights(part, number)
             for tokens in options.tokens:
                 layers = problems(part, tokens, weights)
-                found = {"shape": options.shape, **cell(rank, layers, tuned[tokens], fused)}
+                found = {"shape": options.shape, "parts": parts, **cell(rank, layers, tuned[tokens], fused)}
                 if number == 0:
                     kept["cells"].append(found)
                     show(found)
@@ -253,6 +262,7 @@ def main() -> int:
     parser.add_argument("--shape", choices=SHAPES, default="gpt-oss-20b")
     parser.add_argument("--plans", type=Path, required=True, help="a JSON file of layer.py, whose best tiles are taken")
     parser.add_argument("--tokens", type=int, nargs="+", required=True)
+    parser.add_argument("--parts", type=int, nargs="+", default=[RANKS], help="a rank has one of so many parts of the width")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--port", type=int, default=29555)
     parser.add_argument("--flashinfer", action="store_true", help="time every cell once more, with FlashInfer's sum among them")
