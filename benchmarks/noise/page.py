@@ -13,6 +13,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from benchmarks.h200.serving.routed_noise import ANSWERED, FIRST_TOKENS, H100_PAGE
+from benchmarks.h200.serving.routed_noise import PAGE as H200_PAGE
 from benchmarks.noise.estimators import MAX_RATIO, MIN_ANSWER, MIN_BLOCKS
 from benchmarks.noise.slots import RATE, STEP
 from benchmarks.verdict.record import read_results
@@ -58,6 +60,8 @@ def write_page(found: Mapping[str, Any]) -> str:
         least_flips=min(row["flips"] for row in found["slots"]["groups"]),
         beyond=_count_beyond(found, RATE),
         beyond_itl=_count_beyond(found, STEP),
+        first_tokens=FIRST_TOKENS,
+        answers={"H200": _find_answers(H200_PAGE), "H100": _find_answers(H100_PAGE)},
     )
     # A loop may not end a table head without a blank line: take it out again.
     return re.sub(r"\|[ ]*\n\n\|:--", "|\n|:--", page)
@@ -73,6 +77,12 @@ def _count_beyond(found: Mapping[str, Any], metric: str) -> int:
     """The sessions whose mean lies beyond twice its error by windows alone."""
     offsets = [row["offsets"][metric] for row in found["slots"]["sessions"]]
     return sum(abs(one["mean"]) > 2 * one["error"] for one in offsets)
+
+
+def _find_answers(page: Path) -> str:
+    """What the tables of a card's sessions tell of greedy answers."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return next(line.removeprefix(ANSWERED) for line in lines if line.startswith(ANSWERED))
 
 
 def _pick(found: Mapping[str, Any], group: str, metric: str) -> Mapping[str, Any]:

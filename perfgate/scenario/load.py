@@ -14,10 +14,10 @@ Positive = Annotated[int, Field(gt=0, strict=True)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 
 # Bench_serving downloads them when it is not told where they lie, and a gate measures no download.
-FROM_FILE = ("random", "sharegpt", "custom")
+FROM_FILE = ("random", "sharegpt", "custom", "trace")
 # Fields that came after baselines had been stored: at their default they stand for what was done before, so they are no
 # difference.
-_LATER = ("dataset_sha256", "args", "warmup_requests", "keep_cache")
+_LATER = ("dataset_sha256", "args", "warmup_requests", "keep_cache", "trace_from_s", "trace_slowdown")
 # What says how a window is read, or where, and not what it sends.
 _NO_WORK = ("timeout_s", "dataset_path", "answer_form")
 # What perfgate says to bench_serving by itself, and the field that says it.
@@ -38,6 +38,8 @@ _OWN_OPTIONS: Mapping[str, str] = {
     "--max-concurrency": "max_concurrency",
     "--warmup-requests": "warmup_requests",
     "--seed": "seed",
+    "--use-trace-timestamps": "dataset",
+    "--mooncake-slowdown-factor": "trace_slowdown",
     "--output-file": "",
     "--output-details": "",
     "--disable-tqdm": "",
@@ -56,7 +58,8 @@ class Load:
     prompts; a data set has its own, and `output_len` may replace the lengths of ShareGPT's answers. `dataset_sha256` is the
     digest of the file at `dataset_path`: the same data anywhere is the same work. `args` are further arguments of the load
     generator, which sends `warmup_requests` requests before it measures. `keep_cache` leaves the prefix cache as the window
-    before left it. `answer_form` is a regular expression that each answer must match as a whole.
+    before left it. `answer_form` is a regular expression that each answer must match as a whole. Data set `trace` is sent at
+    its own times, from `trace_from_s` after its first request on, with all times multiplied by `trace_slowdown`.
     """
 
     num_prompts: Positive
@@ -74,6 +77,8 @@ class Load:
     args: tuple[str, ...] = ()
     keep_cache: StrictBool = False
     answer_form: str = ""
+    trace_from_s: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0.0
+    trace_slowdown: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 1.0
     timeout_s: Seconds = 300.0
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -90,6 +95,7 @@ class Load:
             raise ValueError(f"dataset_path: is missing; data set {self.dataset} is read from a file")
         if bool(self.dataset_path) != bool(self.dataset_sha256):
             raise ValueError("dataset_sha256: goes with dataset_path; write there what `sha256sum FILE` prints")
+        self._check_times()
         try:
             re.compile(self.answer_form)
         except re.error as error:
@@ -99,10 +105,33 @@ class Load:
                 where = f"say it by load.{_OWN_OPTIONS[option]}" if _OWN_OPTIONS[option] else "leave it out"
                 raise ValueError(f"args: {option} is perfgate's own; {where}")
 
+    def _check_times(self) -> None:
+        """A trace's times are what it is replayed for: nothing else may say when a request is sent, or hold one back."""
+        if self.dataset == "mooncake":
+            raise ValueError("dataset: bench_serving's mooncake gives a trace's prompts other lengths; write trace")
+        if not self.is_trace:
+            if (self.trace_from_s, self.trace_slowdown) != (0.0, 1.0):
+                name = "trace_from_s" if self.trace_from_s else "trace_slowdown"
+                raise ValueError(f'{name}: is for dataset = "trace"; leave it out')
+        elif self.request_rate != float("inf"):
+            raise ValueError("request_rate: a trace has its own times; leave it out, or scale them by trace_slowdown")
+        elif self.max_concurrency < self.num_prompts:
+            raise ValueError(
+                f"max_concurrency: is below num_prompts, so that a request of the trace could wait past its time; "
+                f"write {self.num_prompts}"
+            )
+        elif "chat" in self.backend:
+            raise ValueError(f"backend: {self.backend} takes text, and a trace's prompts are token ids; write another")
+
     @property
     def is_closed_loop(self) -> bool:
         """True when throughput answers the server and not the load generator."""
-        return self.request_rate == float("inf")
+        return self.request_rate == float("inf") and not self.is_trace
+
+    @property
+    def is_trace(self) -> bool:
+        """True when requests are sent at the times of a trace."""
+        return self.dataset == "trace"
 
     @property
     def is_random(self) -> bool:

@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from perfgate.engines.engine import Engine
 from perfgate.errors import ClientError, InputError
+from perfgate.readers.arrivals import read_arrivals
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.reaper import Reaper
@@ -30,7 +32,8 @@ def build_argv(load: Load, model: Path, url: str, output: Path) -> list[str]:
         "--backend", load.backend,
         "--base-url", url,
         "--model", str(model),
-        "--dataset-name", load.dataset,
+        # Bench_serving has none of that name; the worker draws the requests in its place.
+        *(("--dataset-name", "custom", "--use-trace-timestamps") if load.is_trace else ("--dataset-name", load.dataset)),
         "--num-prompts", str(load.num_prompts),
         *_list_lengths(load),
         "--request-rate", str(load.request_rate),
@@ -53,9 +56,11 @@ def _list_lengths(load: Load) -> list[str]:
 
 
 def verify_dataset(load: Load) -> None:
-    """Raise InputError unless the file of the data set is there and is the one that the scenario names."""
+    """Raise InputError unless the file of the data set is there, is the one that the scenario names, and can be replayed."""
     if load.dataset_path:
         verify_file("load.dataset_path", load.dataset_path, load.dataset_sha256)
+    if load.is_trace:
+        read_arrivals(load)
 
 
 def verify_files(scenario: Scenario) -> None:
@@ -91,6 +96,8 @@ class Client:
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
         self._is_ready = False
+        self._traces: dict[Load, Path] = {}
+        self._folders = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         """Start the worker; its import goes on while the first server loads."""
@@ -104,6 +111,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         """End the worker, on every path."""
         self.stop()
+        self._folders.close()
 
     def stop(self) -> None:
         """End the worker now; a server whose requests have lost their client need not drain them."""
@@ -126,13 +134,32 @@ class Client:
         """Run one window against `url` and return bench_serving's JSONL, as it wrote it. Raise ClientError if it did not."""
         with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
             output = Path(folder) / "window.jsonl"
-            self._send(json.dumps({"argv": build_argv(load, model, url, output)}))
+            self._send(json.dumps({"argv": build_argv(self._place(load), model, url, output)}))
             answer = json.loads(self._receive(load.timeout_s))
             if not answer["ok"]:
                 raise ClientError(f"the load generator failed: {answer['error']} (log {self._log})")
             if not output.exists():
                 raise ClientError(f"the load generator wrote no result; its last words are in {self._log}")
             return output.read_bytes()
+
+    def _place(self, load: Load) -> Load:
+        """A load whose trace is the slice alone, as Mooncake writes it and the worker reads it: one file for all windows."""
+        if not load.is_trace:
+            return load
+        if load not in self._traces:
+            path = Path(self._folders.enter_context(tempfile.TemporaryDirectory(prefix="perfgate-"))) / "trace.jsonl"
+            lines = (
+                {
+                    "timestamp": round(one.at_s * 1e3, 6),
+                    "input_length": one.input_len,
+                    "output_length": one.output_len,
+                    "hash_ids": one.hash_ids,
+                }
+                for one in read_arrivals(load)
+            )
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+            self._traces[load] = path
+        return replace(load, dataset_path=str(self._traces[load]))
 
     def _send(self, line: str) -> None:
         process = self._require()

@@ -19,6 +19,7 @@ import time
 import traceback
 from argparse import Namespace
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any
 
@@ -30,6 +31,8 @@ CONSTANT = ("get_tokenizer", "check_chat_template")
 REST_S, SHORT_REST_S = 1.0, 0.05
 # Says where a window goes to and where its results go, not what it sends.
 PLACES = ("base_url", "host", "port", "output_file")
+# Tokens that a hash id of a trace stands for.
+BLOCK_TOKENS = 512
 
 
 def load_bench_serving() -> ModuleType:
@@ -53,13 +56,63 @@ def quicken(module: ModuleType) -> None:
         if hasattr(module, name):
             setattr(module, name, functools.lru_cache(maxsize=4)(getattr(module, name)))
     if hasattr(module, "get_dataset"):
-        module.get_dataset = draw_once(module.get_dataset)  # type: ignore[attr-defined]
+        module.get_dataset = draw_once(draw_any(module))  # type: ignore[attr-defined]
+    if hasattr(module, "get_request"):
+        module.get_request = keep_times(module.get_request)  # type: ignore[attr-defined]
     module.time = SimpleNamespace(**{**vars(time), "sleep": rest})  # type: ignore[attr-defined]
 
 
 def rest(seconds: float) -> None:
     """Sleep, but briefly where that second is meant."""
     time.sleep(SHORT_REST_S if seconds == REST_S else seconds)
+
+
+def draw_any(module: ModuleType) -> Callable[..., Any]:
+    """Bench_serving's data sets, and a trace by its lengths and shared blocks, which its own `mooncake` replaces by others."""
+    get_dataset = module.get_dataset
+
+    def draw(args: Namespace, tokenizer: Any, *more: Any) -> Any:
+        if not getattr(args, "use_trace_timestamps", False):
+            return get_dataset(args, tokenizer, *more)
+        with Path(args.dataset_path).open(encoding="utf-8") as file:
+            return draw_trace([json.loads(line) for line in file], args.seed, tokenizer.vocab_size, module.DatasetRow)
+
+    return draw
+
+
+def draw_trace(lines: list[dict[str, Any]], seed: int, vocabulary: int, build: Callable[..., Any]) -> list[Any]:
+    """Requests of exactly the trace's lengths, as token ids: equal hash ids are equal tokens, all else differs."""
+
+    @functools.cache
+    def draw_tokens(name: str, count: int) -> list[int]:
+        return random.Random(f"{seed} {name}").choices(range(vocabulary), k=count)  # noqa: S311 - prompts, no secrets
+
+    rows = []
+    for index, line in enumerate(lines):
+        length, blocks = line["input_length"], line["hash_ids"]
+        drawn = (draw_tokens(f"block {block}", BLOCK_TOKENS) for block in blocks)
+        tokens = [token for block in drawn for token in block] if blocks else draw_tokens(f"request {index}", length)
+        rows.append(
+            build(prompt=tokens[:length], prompt_len=length, output_len=line["output_length"], timestamp=line["timestamp"])
+        )
+    return rows
+
+
+def keep_times(send: Callable[..., Any]) -> Callable[..., Any]:
+    """Have bench_serving's own sender keep a trace's times, for which its command line never asks; tell how late it was."""
+
+    async def send_in_time(requests: list[Any], *more: Any) -> Any:
+        if getattr(requests[0], "timestamp", None) is None:
+            async for request in send(requests, *more):
+                yield request
+            return
+        late_s, begun_s = 0.0, time.perf_counter()
+        async for request in send(requests, *more, use_trace_timestamps=True):
+            late_s = max(late_s, time.perf_counter() - begun_s - (request.timestamp - requests[0].timestamp) / 1e3)
+            yield request
+        print(f"trace: {len(requests)} requests, each at most {late_s * 1e3:.1f} ms after its time")
+
+    return send_in_time
 
 
 def draw_once(draw: Callable[..., Any]) -> Callable[..., Any]:

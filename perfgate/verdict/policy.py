@@ -254,13 +254,14 @@ def explain_not_gating(name: str, scenario: Scenario, noise: NoiseModel | None) 
     responds = noise.is_responsive if noise else None
     requests = load.num_prompts * scenario.blocks.windows
     too_few = requests < metric.min_requests and not responds
+    pace = "a trace's times" if load.is_trace else f"{load.request_rate:g} requests/s"
     reasons = (
         (gate is None, "the scenario does not gate it"),
         (gate is not None and gate.advisory, "the scenario asks for that (advisory = true)"),
         (not metric.gates, "it never gates"),
         (
             metric.closed_loop_only and not load.is_closed_loop,
-            f"at {load.request_rate:g} requests/s it echoes the load generator",
+            f"at {pace} it echoes the load generator",
         ),
         (responds is False, "calibration saw no fitting response to an injected slow-down"),
         (

@@ -26,6 +26,14 @@ RUNS = ROOT / "tests/fixtures/runs"
 # Where there is one, a file system in memory: on a disk, writing would be most of the time.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 SESSION = make_session(make_scenario(), blocks=1)
+ARRIVALS = (
+    b"""{"timestamp": 0, "input_length": 600, "output_length": 4, "hash_ids": [0, 1]}
+{"timestamp": 1500, "input_length": 30, "output_length": 4, "hash_ids": [2]}
+""",
+    b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,A,472,18,490,x\n45.5,B,1087,230,1317,x\n",
+    b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.03,3180,8\n",
+)
+"""Mooncake's, BurstGPT's and Azure's traces of requests."""
 METRICS = b"""# HELP sglang:num_running_reqs Requests that run.
 # TYPE sglang:num_running_reqs gauge
 sglang:num_running_reqs{model_name="m",tp_rank="0"} 16.0

@@ -23,6 +23,7 @@ from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import unpack_folder
 from perfgate.github.settings import load_settings
+from perfgate.readers.arrivals import read_arrivals
 from perfgate.readers.bench_serving import read_runs, read_window
 from perfgate.readers.layer_timings import read_timings
 from perfgate.readers.traces import read_traces
@@ -32,6 +33,7 @@ from perfgate.results.records import load_proof
 from perfgate.results.results import load_results
 from perfgate.runner.settings import load_runner
 from perfgate.scenario.catalog import load_scenario, read_matrix_text
+from perfgate.scenario.load import Load
 from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.watch.engine_metrics import parse_metrics, summarize_engine
 from perfgate.storage.rounding import format_verdict
@@ -96,6 +98,12 @@ def read_trace_files(content: bytes, folder: Path) -> None:
     """A trace of the profiler, plain and packed."""
     read_traces([write(folder, "trace.json", content)])
     read_traces([write(folder, "trace.json.gz", gzip.compress(content, 1))])
+
+
+def read_request_trace(content: bytes, folder: Path) -> None:
+    """A trace of requests; a load of its first two."""
+    path = write(folder, "trace", content)
+    read_arrivals(Load(num_prompts=2, max_concurrency=2, dataset="trace", dataset_path=str(path), dataset_sha256="0" * 64))
 
 
 def read_baseline(content: bytes, folder: Path) -> None:
@@ -223,6 +231,7 @@ TARGETS = (
         make_seeds=lambda: [seeds.make_artifact(b"{}"), seeds.make_artifact(seeds.make_handoff())],
     ),
     Target(name="metrics", read=read_metrics, make_seeds=lambda: [seeds.METRICS]),
+    Target(name="arrivals", read=read_request_trace, make_seeds=lambda: list(seeds.ARRIVALS)),
     Target(name="layer_timings", read=read_timing_files, make_seeds=lambda: [seeds.make_timings()]),
     Target(name="result_folder", read=read_result_folder, make_seeds=make_folder_seeds),
 )

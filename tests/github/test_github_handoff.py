@@ -307,6 +307,14 @@ def test_attack__what_was_found_of_the_kernels(tmp_path, capsys, scenario_file, 
     assert field in refused(tmp_path, capsys)
 
 
+@pytest.mark.parametrize(("rate", "code"), [("trace", 0), ("free", 2)])
+def test_open__the_rate_of_a_trace(tmp_path, scenario_file, document, rate, code):
+    for window in document["windows"]:
+        window["record"]["request_rate"] = rate
+
+    assert open_document(tmp_path, document, scenario_file) == code
+
+
 def test_attack__a_shipped_verdict(tmp_path, capsys, scenario_file, document):
     document["verdict"] = {"outcome": "PASS"}
 

@@ -244,6 +244,23 @@ def test_workload_hash__of_a_data_set_is_its_digest():
     assert here.workload_hash != parse_load(text + "warmup_requests = 4").workload_hash
 
 
+TRACE = """num_prompts = 4
+dataset = "trace"
+dataset_path = "trace.jsonl"
+dataset_sha256 = "{digest}"
+max_concurrency = 4
+""".format(digest="a" * 64)
+
+
+def test_load__a_trace_is_no_closed_loop_and_its_slice_is_part_of_the_work():
+    scenario = parse_load(TRACE)
+    others = [parse_load(TRACE + line).workload_hash for line in ("trace_from_s = 1.0", "trace_slowdown = 2.0")]
+
+    assert not scenario.load.is_closed_loop
+    assert len({scenario.workload_hash, *others}) == 3
+    assert parse_load(TRACE + "trace_slowdown = 1.0").workload_hash == scenario.workload_hash
+
+
 RANDOM = "num_prompts = 4\nmax_concurrency = 1\ninput_len = 8\noutput_len = 8\n"
 
 
@@ -259,6 +276,14 @@ RANDOM = "num_prompts = 4\nmax_concurrency = 1\ninput_len = 8\noutput_len = 8\n"
         (RANDOM + 'dataset_sha256 = "A"', "load.dataset_sha256: "),
         (RANDOM + 'args = ["--seed", "2"]', "load.args: --seed is perfgate's own; say it by load.seed"),
         (RANDOM + 'answer_form = "["', "load.answer_form: '[' is no regular expression"),
+        (TRACE + "request_rate = 2.0", "load.request_rate: a trace has its own times; leave it out"),
+        (TRACE + "output_len = 8", "load.output_len: data set trace has its own lengths"),
+        (TRACE.replace("concurrency = 4", "concurrency = 3"), "load.max_concurrency: is below num_prompts"),
+        (TRACE + 'backend = "sglang-oai-chat"', "load.backend: sglang-oai-chat takes text"),
+        (TRACE.replace('"trace"', '"mooncake"'), "load.dataset: bench_serving's mooncake gives a trace's prompts other"),
+        (RANDOM + "trace_from_s = 1.0", 'load.trace_from_s: is for dataset = "trace"'),
+        (RANDOM + "trace_slowdown = 0.5", 'load.trace_slowdown: is for dataset = "trace"'),
+        (TRACE + 'args = ["--mooncake-slowdown-factor", "2"]', "perfgate's own; say it by load.trace_slowdown"),
         (RANDOM + 'args = ["--port=1"]', "load.args: --port is perfgate's own; leave it out"),
     ],
 )

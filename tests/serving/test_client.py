@@ -20,6 +20,13 @@ BENCH = """
 import argparse, json, random, sys, time
 import numpy
 draws = 0
+TIMED = []
+class WORDS:
+    vocab_size = 50
+async def get_request(requests, rate, use_trace_timestamps=False):
+    TIMED.append(use_trace_timestamps)
+    for request in requests:
+        yield request
 def get_tokenizer(name):
     return [name]
 def get_dataset(args, tokenizer, model):
@@ -99,6 +106,50 @@ def test_measure__rests_briefly_before_the_load(build_client, tmp_path):
         asked = json.loads(client.measure(LOAD, tmp_path, "http://127.0.0.1:1"))
 
     assert asked == [SHORT_REST_S, 0.4]
+
+
+# Bench_serving's own sender, and a window that tells what was sent.
+TRACED = """
+    import asyncio, types
+    module = sys.modules[__name__]
+    args.use_trace_timestamps, args.dataset_path = True, sys.argv[sys.argv.index("--dataset-path") + 1]
+    args.seed = int(sys.argv[sys.argv.index("--seed") + 1])
+    module.DatasetRow = types.SimpleNamespace
+    rows = get_dataset(args, WORDS, "model")
+    async def gather():
+        return [row async for row in module.get_request(rows, 1.0)]
+    told = {"rows": [vars(row) for row in asyncio.run(gather())], "timed": TIMED == [True], "draws": draws}
+    TIMED.clear()
+    open(args.output_file, "w").write(json.dumps(told))
+"""
+
+
+def test_measure__a_trace_has_its_lengths_and_shared_blocks(build_client, tmp_path):
+    lines = [
+        {"timestamp": 5, "input_length": 600, "output_length": 3, "hash_ids": [7, 8]},
+        {"timestamp": 6, "input_length": 20, "output_length": 2, "hash_ids": [7]},
+        {"timestamp": 9, "input_length": 20, "output_length": 1, "hash_ids": []},
+    ]
+    trace = tmp_path / "mine.jsonl"
+    trace.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    load = Load(num_prompts=3, max_concurrency=3, dataset="trace", dataset_path=str(trace), dataset_sha256="0" * 64)
+    with build_client(TRACED) as client:
+        client.wait_ready_once()
+        first, again, other = (
+            json.loads(client.measure(one, tmp_path, "http://127.0.0.1:1")) for one in (load, load, replace(load, seed=2))
+        )
+
+    prompts, sent = [one["prompt"] for one in first["rows"]], [one["timestamp"] for one in first["rows"]]
+    assert [(one["prompt_len"], len(one["prompt"]), one["output_len"]) for one in first["rows"]] == [
+        (600, 600, 3),
+        (20, 20, 2),
+        (20, 20, 1),
+    ]
+    assert (prompts[0][:20], sent, first["timed"]) == (prompts[1], [0.0, 1.0, 4.0], True)
+    assert prompts[2] != prompts[1]
+    assert (again["rows"], again["draws"]) == (first["rows"], 0)
+    assert other["rows"] != first["rows"]
+    assert "trace: 3 requests, each at most" in (tmp_path / "client.log").read_text()
 
 
 # A release whose command line is there only where it is run as a program.
@@ -203,6 +254,24 @@ def test_build_argv__of_a_data_set():
     assert dict(pairwise(argv))["--warmup-requests"] == "0"
     assert argv[-1] == "--apply-chat-template"
     assert not any(word.startswith("--random") for word in argv)
+
+
+def test_build_argv__of_a_trace():
+    load = Load(num_prompts=3, max_concurrency=3, dataset="trace", dataset_path="t.jsonl", dataset_sha256="0" * 64)
+    argv = build_argv(load, Path("/m"), "http://h:1", Path("/o"))
+
+    assert dict(pairwise(argv))["--dataset-name"] == "custom"
+    assert "--use-trace-timestamps" in argv
+
+
+def test_verify_dataset__a_trace_of_wrong_lines(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    file.write_bytes(b'{"timestamp": 0}\n')
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    load = Load(num_prompts=1, max_concurrency=1, dataset="trace", dataset_path=str(file), dataset_sha256=digest)
+
+    with pytest.raises(InputError, match=r"trace\.jsonl:1: input_length: Field required"):
+        verify_dataset(load)
 
 
 def test_verify_dataset__the_file_that_the_scenario_names(tmp_path):

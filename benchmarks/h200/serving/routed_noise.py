@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil, expm1, log, pi, sqrt
 from pathlib import Path
 from statistics import NormalDist, mean, median, pvariance, stdev
@@ -18,13 +19,14 @@ from statistics import NormalDist, mean, median, pvariance, stdev
 from benchmarks.h200.serving.outcomes import list_outcome
 from benchmarks.history import restore_all
 from perfgate.core import Arm, CountState, Outcome, Role, Verdict, Window
-from perfgate.evidence import Session
+from perfgate.evidence import Answers, Session
 from perfgate.gate.case import load_case
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate
 from perfgate.verdict.counters import COUNTERS, count_blocks
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks, read_series
+from perfgate.verdict.validity.equivalence import compare_starts
 
 ROUTED = Path(__file__).with_name("routed")
 H100 = ROUTED.parents[2] / "h100" / "serving"
@@ -32,6 +34,9 @@ PAGE, H100_PAGE = ROUTED / "README.md", H100 / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
 ALPHA, POWER = 0.01, 0.9
+# Of an answer; random ids may lead all prompts into one text, of which agreement says little.
+FIRST_TOKENS = 16
+ANSWERED = "Answers: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +100,7 @@ def write_tables(stored: Sequence[Stored]) -> str:
         ),
     )
     tables = "\n\n".join(f"### {title}\n\n{draw(head, rows)}" for title, head, rows in parts)
-    return f"{tables}\n\n{tell_scatter(measured)}\n\n{tell_false_alarms(stored)}"
+    return f"{tables}\n\n{tell_answers(stored)}\n\n{tell_scatter(measured)}\n\n{tell_false_alarms(stored)}"
 
 
 def _list_outcomes(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
@@ -172,6 +177,40 @@ def list_counters(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
         found = states[name]
         same, scattered = found.count(CountState.SAME), found.count(CountState.SCATTERED)
         yield (COUNTERS[name].title, *map(str, (len(found), same, scattered, len(found) - same - scattered)))
+
+
+def tell_answers(stored: Iterable[Stored]) -> str:
+    """How many of a start's answers differ from each other in their first tokens, and how many equal arms do not drift.
+
+    A pair is base and candidate of one block, in sessions of equal arms; without drift all their log-probs are the same.
+    """
+    asked: dict[str, list[Stored]] = defaultdict(list)
+    for one in stored:
+        if any(answers.replies for answers in one.session.answers):
+            asked[one.scenario.name].append(one)
+    rows, every, still, paired = [], [], 0, 0
+    for name, sessions in sorted(asked.items()):
+        starts = [answers.replies for one in sessions for answers in one.session.answers if answers.replies]
+        counts = [(len({reply.tokens[:FIRST_TOKENS] for reply in replies}), len(replies)) for replies in starts]
+        pairs = [pair for one in sessions if one.is_equal for pair in _pair_starts(one.session.answers)]
+        same = sum(compare_starts(base, candidate).mean == 0 for base, candidate in pairs)
+        least, most = min(counts), max(counts)
+        different = f"{least[0]} of {least[1]}" + (f" to {most[0]} of {most[1]}" if most != least else "")
+        rows.append((f"`{name}`", str(len(starts)), different, f"{same} of {len(pairs)}" if pairs else "no pair"))
+        every, still, paired = every + counts, still + same, paired + len(pairs)
+    head = ("scenario", "starts", "different answers of a start", "pairs of equal arms without drift")
+    return (
+        f"### Greedy answers, by their first {FIRST_TOKENS} tokens\n\n{draw(head, rows)}\n\n"
+        f"{ANSWERED}in {sum(found == prompts for found, prompts in every)} of {len(every)} starts each prompt has an answer of "
+        f"its own, and {still} of {paired} pairs of equal arms have no drift: all log-probs are the same."
+    )
+
+
+def _pair_starts(answers: Iterable[Answers]) -> Iterator[tuple[Answers, Answers]]:
+    found = [one for one in answers if one.replies]
+    for base, candidate in product(found, found):
+        if (base.arm, candidate.arm, base.block) == (Arm.BASE, Arm.CANDIDATE, candidate.block):
+            yield base, candidate
 
 
 def tell_scatter(measured: Iterable[Stored]) -> str:

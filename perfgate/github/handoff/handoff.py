@@ -56,7 +56,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
 Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
 Choices = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=MAX_CHOICES)]
-Rate = Number | Literal["Infinity", "inf"]
+Rate = Number | Literal["Infinity", "inf", "trace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

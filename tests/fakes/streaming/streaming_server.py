@@ -4,7 +4,8 @@
 
 STREAM_FAULT says what becomes of its request number STREAM_AT (50 by default; bench_serving's own warm-up request is the
 first) after some tokens: drop (the connection is closed), garbage (a chunk is the page of a proxy) or stall (nothing comes for
-STREAM_STALL_S seconds, then the rest). Left out, every request is answered in full, a token every 5 ms.
+STREAM_STALL_S seconds, then the rest). Left out, every request is answered in full, a token every 5 ms. The file STREAM_RECORD
+gets a line for each request: when it came, its tokens, and how many it asks for.
 """
 
 import json
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FAULT = os.environ.get("STREAM_FAULT", "")
 AT = int(os.environ.get("STREAM_AT", "50"))
+RECORD = os.environ.get("STREAM_RECORD", "")
 STALL_S = float(os.environ.get("STREAM_STALL_S", "10"))
 # So many tokens of the failing request are sent before it fails.
 SENT = 3
@@ -39,6 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         self.tell({"internal_states": [{"avg_spec_accept_length": 1.0}]})
 
     def do_POST(self):
+        came_s = time.monotonic()
         question = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self.path != "/generate":
             self.tell({})
@@ -46,7 +49,13 @@ class Handler(BaseHTTPRequestHandler):
         with Server.lock:
             Server.requests += 1
             fault = FAULT if Server.requests == AT else ""
-        self.stream(json.loads(question)["sampling_params"]["max_new_tokens"], fault)
+        asked = json.loads(question)
+        tokens = asked["sampling_params"]["max_new_tokens"]
+        if RECORD:
+            told = {"at_s": came_s, "input_ids": asked.get("input_ids"), "max_new_tokens": tokens}
+            with Server.lock, open(RECORD, "a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(told)}\n")
+        self.stream(tokens, fault)
 
     def stream(self, tokens, fault):
         self.send_response(200)

@@ -11,6 +11,7 @@ import pytest
 from perfgate.check import judge, needs_more
 from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.evidence import DriverProblem
+from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Gate, Warmup
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.noise import Response
@@ -292,11 +293,15 @@ def test_judge__p99_of_few_requests_gates_only_if_calibration_saw_it_respond(row
     assert gates or reason in judgement.notes[0]
 
 
+TRACED = Load(num_prompts=64, max_concurrency=64, dataset="trace", dataset_path="t.jsonl", dataset_sha256="0" * 64)
+
+
 @pytest.mark.parametrize(
     ("changes", "metric", "reason"),
     [
         ({"gates": {"median_itl_ms": Gate(), "output_tok_per_s": Gate(advisory=True)}}, "output_tok_per_s", "advisory"),
         ({"load": replace(SCENARIO.load, request_rate=20.0)}, "output_tok_per_s", "at 20 requests/s it echoes"),
+        ({"load": TRACED}, "output_tok_per_s", "at a trace's times it echoes"),
         ({"gates": {"median_itl_ms": Gate(), "max_itl_ms": Gate()}}, "max_itl_ms", "never gates"),
     ],
 )
