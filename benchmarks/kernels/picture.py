@@ -93,7 +93,9 @@ def draw_ratios(cells: list[Cell], field: Field) -> Iterator[SvgElement]:
     ratios = [
         ratio_interval(cell["samples_us"][best(cell, tuple(THEIRS))], cell["samples_us"][best(cell, OURS)]) for cell in cells
     ]
-    controls = [ratio_interval(cell["samples_us"]["sglang"], cell["samples_us"]["sglang-again"])[1:] for cell in cells]
+    (again,) = (name for name in cells[0]["samples_us"] if name.endswith("-again"))
+    again_of = again.removesuffix("-again")
+    controls = [ratio_interval(cell["samples_us"][again_of], cell["samples_us"][again])[1:] for cell in cells]
     low, high = find_span([1.0, *(value for found in (*ratios, *controls) for value in found)])
     x = scale_tokens(cells, field)
     y = Scale(low=low, high=high, start=field[2] + HEIGHT, end=field[2])

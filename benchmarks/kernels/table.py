@@ -67,21 +67,27 @@ def row(cell: dict[str, Any]) -> str:
 
 
 def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
-    """Lines of markdown for a layer with quantised weights, head first: all runners' times, and ratios of what is tuned."""
+    """Lines of markdown for a layer with quantised weights, head first: all runners' times, and ratios of what is tuned.
+
+    A runner that was not timed at some number of tokens has no figure there.
+    """
     runners = RUNNERS[LayerCase.parse(cells[0]["case"]).quant]
     (again,) = (name for name in cells[0]["samples_us"] if name.endswith("-again"))
-    timed = {name: text for name, text in runners.items() if all(name in cell["samples_us"] for cell in cells)}
+    timed = {name: text for name, text in runners.items() if any(name in cell["samples_us"] for cell in cells)}
     head = ["M", "ours, us", *(f"{text}, us" for text in timed.values())]
     head += [*(f"{text} / ours" for name, text in timed.items() if name != UNTUNED), "A/A", "floor, us", "error ratio", AUTO]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cell in cells:
         samples = cell["samples_us"]
         pairs = [*((name, OURS[0]) for name in timed if name != UNTUNED), (again.removesuffix("-again"), again)]
-        ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*ratio_interval(samples[one], samples[other])) for one, other in pairs]
+        ratios = [
+            "{:.3f} [{:.3f}, {:.3f}]".format(*ratio_interval(samples[one], samples[other])) if one in samples else "-"
+            for one, other in pairs
+        ]
         middle = median(samples[OURS[0]])
         floor = f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle:.0%})"
         errors = {name: each["relative"] for name, each in cell["errors"].items()}
-        times = [f"{value:.1f}" for value in (middle, *(median(samples[name]) for name in timed))]
+        times = [f"{middle:.1f}", *(f"{median(samples[name]):.1f}" if name in samples else "-" for name in timed)]
         told = [str(cell["tokens"]), *times, *ratios, floor, f"{errors[OURS[0]] / errors[next(iter(timed))]:.2f}"]
         lines.append(f"| {' | '.join([*told, describe_choice(cell, OURS[0])])} |")
     return lines

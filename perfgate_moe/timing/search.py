@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
 from types import MappingProxyType
 
 from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant
@@ -64,18 +63,13 @@ MXFP4_FEW_ROWS = (
     Tiles(m=16, n=64, k=256, group_m=1, stages=6),
     Tiles(m=16, n=64, k=512, group_m=1, stages=3),
     Tiles(m=16, n=128, k=64, group_m=1, stages=5),
-    Tiles(m=16, n=128, k=64, group_m=1, stages=7),
     Tiles(m=16, n=128, k=128, group_m=1, stages=4),
     Tiles(m=16, n=128, k=128, group_m=1, warps=8, stages=4),
-    Tiles(m=16, n=128, k=256, group_m=1, warps=8, stages=3),
-    Tiles(m=16, n=256, k=64, group_m=1, warps=8, stages=4),
 )
 MXFP4_SOME_ROWS = (
     Tiles(m=32, n=64, k=128, group_m=1, stages=4),
     Tiles(m=32, n=128, k=128, group_m=1, stages=3),
     Tiles(m=32, n=128, k=64, group_m=1, stages=5),
-    Tiles(m=32, n=128, k=64, group_m=1, stages=7),
-    Tiles(m=32, n=256, k=64, group_m=1, warps=8, stages=4),
     Tiles(m=64, n=64, k=128, group_m=8, stages=3),
     Tiles(m=64, n=128, k=64, group_m=8, stages=4),
 )
@@ -85,11 +79,7 @@ MXFP4_MANY_ROWS = (
     Tiles(m=64, n=128, k=128, group_m=8, stages=3),
     Tiles(m=64, n=256, k=64, group_m=8, warps=8, stages=4),
     Tiles(m=128, n=64, k=64, group_m=8, stages=4),
-    Tiles(m=128, n=64, k=64, group_m=8, stages=6),
-    Tiles(m=128, n=64, k=128, group_m=8, stages=3),
-    Tiles(m=128, n=128, k=64, group_m=8, stages=4),
     Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=4),
-    Tiles(m=256, n=64, k=64, group_m=8, stages=4),
     Tiles(m=256, n=128, k=64, group_m=8, warps=8, stages=4),
 )
 SPACES = MappingProxyType(
@@ -100,17 +90,7 @@ SPACES = MappingProxyType(
     }
 )
 # A second product of one or two steps walks over column tiles: its pipeline lasts as long as the walk.
-FP8_WALKS = tuple(
-    replace(tiles, walk=walk)
-    for tiles in (
-        Tiles(m=64, n=64, k=128, group_m=8, stages=4),
-        Tiles(m=64, n=128, k=128, group_m=8, stages=2),
-        Tiles(m=64, n=128, k=128, group_m=8, stages=3),
-        Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=2),
-        Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=3),
-    )
-    for walk in (7, 14, 28)
-)
+FP8_WALKS = tuple(Tiles(m=64, n=128, k=128, group_m=8, stages=2, walk=walk) for walk in (7, 14, 28))
 GROUPS = (1, 32)
 MOST_ROUNDED_ROWS = 64
 OWNER_DOWN = (
@@ -217,13 +197,11 @@ def _fp8_launches(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan
 
 
 def walking_plans(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
-    """Second products that walk over column tiles, behind the plan's first product and those of other heights."""
-    if all(down.m != plan.gate_up.m for down in FP8_WALKS):
-        return
-    firsts = (plan.gate_up, *(each for each in tiles if each.m != plan.gate_up.m))
-    for first, down in product(firsts, FP8_WALKS):
-        if first.m == down.m:
-            yield replace(plan, gate_up=first, down=down)
+    """Second products that walk over column tiles, behind the plan's first product or those of their own height."""
+    for down in FP8_WALKS if plan.gate_up.m >= FP8_WALKS[0].m else ():
+        for first in dict.fromkeys((plan.gate_up, *tiles)):
+            if first.m == down.m:
+                yield replace(plan, gate_up=first, down=down)
 
 
 def rounding_plans(plan: TilePlan) -> Iterator[TilePlan]:

@@ -3,7 +3,8 @@
     python -m benchmarks.h200.campaign.killed gpt-oss-20b-shape-mxfp4-tp2-closed-c16 --blocks 2 --out FOLDER
 
 FOLDER gets the session itself and `killed.json`: how `perfgate run` ended and in which words, how long after the kill, its
-processes that still lived, and the memory in use on each GPU before the session and after it. --caches DIR is the session's.
+processes that still lived, and the memory in use on each GPU before the session and after it. --caches DIR is the base's
+of the session's.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def kill_rank(pid: int) -> tuple[int, str]:
 
 def measure(words: list[str], folder: Path, caches: Path | None) -> dict[str, object]:
     """Run the session, kill the rank, wait for the end; what `killed.json` says."""
-    before, cached = list_memory(), [] if caches is None else ["--caches", str(caches)]
+    before, cached = list_memory(), [] if caches is None else ["--caches", str(caches.parent)]
     command = [sys.executable, "-m", "perfgate", "run", *words, "--out", str(folder), *cached]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.txt").open("w+b") as output:

@@ -297,4 +297,4 @@ def test_shape_rows__documentation_states_those_of_the_committed_files(table):
 
     found = table.shape_rows(cells)
     assert {shape for shape, lines in found.items() if "\n".join(lines) not in page} == set()
-    assert len(found) == 7
+    assert len(found) == 8

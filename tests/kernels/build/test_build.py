@@ -54,7 +54,7 @@ def fenced_sum(target, values, BLOCK: tl.constexpr):
         ("fp8/gate_up/silu/bfloat16/64x128", 90, "QGMMA"),  # gates and ups as products by themselves
         ("fp8/gate_up/silu/bfloat16/16x256", 90, "QGMMA"),  # ends with rounding
         ("fp8/down/silu/bfloat16/16x128", 90, "QGMMA"),
-        ("fp8/down/silu/bfloat16/128x128g8w8s3/walking", 90, "QGMMA"),
+        ("fp8/down/silu/bfloat16/64x128g8w4s2/walking", 90, "QGMMA"),
         ("fp8/down/silu/bfloat16/16x32", 90, "HMMA"),
         ("mxfp4/gate_up/swiglu/bfloat16/64x128", 90, "HGMMA"),
         ("mxfp4/down/swiglu/bfloat16/16x64", 90, "HGMMA"),
