@@ -109,6 +109,7 @@ OUTCOMES = {
     "mxfp4-closed-c16-aa-3": Outcome.PASS,
     "mxfp4-c1-plug-in": Outcome.IMPROVED,
     "mxfp4-closed-c16-plug-in": Outcome.IMPROVED,
+    "mxfp4-mixed-c16-plug-in": Outcome.IMPROVED,
 }
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
 MOE_LAYERS = {"qwen3-closed-c16-aa-1": 48, "deepseek-closed-c16-aa-2": 4}
