@@ -78,6 +78,7 @@ def test_measure__freezes_the_collector_of_both_arms_after_their_warm_up(tmp_pat
     frozen = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "gc_freeze"]
     _, session = load_results(tmp_path / "out")
 
+    assert list(session.problems) == []
     assert [(event["arm"], event["start"]) for event in frozen] == [
         *(("base", 1), ("candidate", 2)),
         *(("candidate", 3), ("base", 4)),
