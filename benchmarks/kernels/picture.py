@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from table import OURS, read_survey
+from table import OURS, compare_control, read_survey
 
 from perfgate.report.chart.curves import Polyline, draw_polylines
 from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
@@ -93,9 +93,7 @@ def draw_ratios(cells: list[Cell], field: Field) -> Iterator[SvgElement]:
     ratios = [
         ratio_interval(cell["samples_us"][best(cell, tuple(THEIRS))], cell["samples_us"][best(cell, OURS)]) for cell in cells
     ]
-    (again,) = (name for name in cells[0]["samples_us"] if name.endswith("-again"))
-    again_of = again.removesuffix("-again")
-    controls = [ratio_interval(cell["samples_us"][again_of], cell["samples_us"][again])[1:] for cell in cells]
+    controls = [compare_control(cell)[1:] for cell in cells]
     low, high = find_span([1.0, *(value for found in (*ratios, *controls) for value in found)])
     x = scale_tokens(cells, field)
     y = Scale(low=low, high=high, start=field[2] + HEIGHT, end=field[2])

@@ -45,6 +45,13 @@ def read_survey(path: Path) -> dict[str, Any]:
     return dict(json.loads(lzma.decompress(content) if path.suffix == ".xz" else content))
 
 
+def compare_control(cell: dict[str, Any]) -> tuple[float, float, float]:
+    """The ratio, with its interval, of the one subject that was timed a second time to that second time."""
+    samples = cell["samples_us"]
+    (again,) = (name for name in samples if name.endswith("-again"))
+    return ratio_interval(samples[again.removesuffix("-again")], samples[again])
+
+
 def row(cell: dict[str, Any]) -> str:
     """One line of markdown: medians, the ratio to the best SGLang, its interval, the A/A control."""
     samples = cell["samples_us"]
@@ -52,7 +59,7 @@ def row(cell: dict[str, Any]) -> str:
     ours = min((name for name in OURS if name in middle), key=middle.__getitem__)
     theirs = fastest_sglang(samples)
     ratio, low, high = ratio_interval(samples[theirs], samples[ours])
-    control = ratio_interval(samples["sglang"], samples["sglang-again"])
+    control = compare_control(cell)
     floor = max(NOISE, abs(control[1] - 1), abs(control[2] - 1))
     verdict = "faster" if low > 1 + floor else "slower" if high < 1 - floor else "even"
     errors = cell["errors"]
@@ -72,18 +79,16 @@ def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
     A runner that was not timed at some number of tokens has no figure there.
     """
     runners = RUNNERS[LayerCase.parse(cells[0]["case"]).quant]
-    (again,) = (name for name in cells[0]["samples_us"] if name.endswith("-again"))
     timed = {name: text for name, text in runners.items() if any(name in cell["samples_us"] for cell in cells)}
     head = ["M", "ours, us", *(f"{text}, us" for text in timed.values())]
     head += [*(f"{text} / ours" for name, text in timed.items() if name != UNTUNED), "A/A", "floor, us", "error ratio", AUTO]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for cell in cells:
         samples = cell["samples_us"]
-        pairs = [*((name, OURS[0]) for name in timed if name != UNTUNED), (again.removesuffix("-again"), again)]
-        ratios = [
-            "{:.3f} [{:.3f}, {:.3f}]".format(*ratio_interval(samples[one], samples[other])) if one in samples else "-"
-            for one, other in pairs
+        compared = [
+            ratio_interval(samples[name], samples[OURS[0]]) if name in samples else None for name in timed if name != UNTUNED
         ]
+        ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*found) if found else "-" for found in (*compared, compare_control(cell))]
         middle = median(samples[OURS[0]])
         floor = f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle:.0%})"
         errors = {name: each["relative"] for name, each in cell["errors"].items()}
