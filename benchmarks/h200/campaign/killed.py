@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from perfgate.machine.processes import list_processes, list_session
+import psutil
+
+from perfgate.machine.processes import is_alive
 
 WAIT_S = 420.0
 POLL_S = 0.2
@@ -38,25 +40,6 @@ def is_candidate_measured(folder: Path) -> bool:
     return windows.exists() and '"start":2,' in windows.read_text(encoding="utf-8", errors="replace")
 
 
-def find_family(pid: int) -> list[int]:
-    """The living processes below `pid`, those of the sessions that they lead included."""
-    found, open_ = set(), [pid]
-    table = [one for one in list_processes() if one.is_alive]
-    while open_:
-        parent = open_.pop()
-        below = {one.pid for one in table if one.parent == parent} | {one for one in list_session(parent) if one != pid}
-        open_ += below - found
-        found |= below
-    return sorted(found)
-
-
-def read_title(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def find_output(pid: int) -> str:
     """The file that a process writes to, by which its server is known."""
     try:
@@ -65,40 +48,54 @@ def find_output(pid: int) -> str:
         return ""
 
 
-def kill_rank(pid: int) -> tuple[int, str]:
-    """SIGKILL the last rank of the candidate below `pid`; who it was. Raise RuntimeError where it has no ranks."""
-    family = find_family(pid)
-    ranks = {one: title for one in family if "scheduler_TP" in (title := read_title(one)) and "candidate" in find_output(one)}
+def describe(process: psutil.Process) -> str:
+    """A process by its number and command; its number alone where it has ended."""
+    with suppress(psutil.Error):
+        return f"{process.pid} {' '.join(process.cmdline()).strip()}"
+    return f"{process.pid}"
+
+
+def kill_rank(family: list[psutil.Process]) -> str:
+    """SIGKILL the last rank of the candidate among these; who it was. Raise RuntimeError where it has no ranks."""
+    told = {one: describe(one) for one in family}
+    ranks = [one for one in family if "scheduler_TP" in told[one] and "candidate" in find_output(one.pid)]
     if not ranks:
-        raise RuntimeError(f"no tensor rank of a candidate below process {pid}: {[read_title(one) for one in family]}")
-    rank = max(ranks, key=lambda one: ranks[one])
-    os.kill(rank, signal.SIGKILL)
-    return rank, ranks[rank]
+        raise RuntimeError(f"no tensor rank of a candidate among {list(told.values())}")
+    rank = max(ranks, key=lambda one: told[one].partition(" ")[2])
+    rank.kill()
+    return told[rank]
 
 
 def measure(words: list[str], folder: Path, caches: Path | None) -> dict[str, object]:
-    """Run the session, kill the rank, wait for the end; what `killed.json` says."""
+    """Run the session, kill the rank, wait for the end; what `killed.json` says.
+
+    Raise RuntimeError where the session ended, or took too long, before its candidate was measured.
+    """
     before, cached = list_memory(), [] if caches is None else ["--caches", str(caches.parent)]
     command = [sys.executable, "-m", "perfgate", "run", *words, "--out", str(folder), *cached]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.txt").open("w+b") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-        ends = time.monotonic() + WAIT_S
-        while process.poll() is None and not is_candidate_measured(folder):
-            if time.monotonic() > ends:
+        process = psutil.Popen(command, stdout=output, stderr=output)
+        try:
+            ends = time.monotonic() + WAIT_S
+            while not is_candidate_measured(folder):
+                if process.poll() is not None or time.monotonic() > ends:
+                    raise RuntimeError(f"no window of the candidate was measured; {output.name} says why")
+                time.sleep(POLL_S)
+            family = process.children(recursive=True)
+            killed, rank = time.monotonic(), kill_rank(family)
+            code = process.wait(WAIT_S)
+            ended_s = time.monotonic() - killed
+        finally:
+            if process.is_running():
                 process.terminate()
-            time.sleep(POLL_S)
-        family = find_family(process.pid)
-        rank, title = kill_rank(process.pid) if process.poll() is None else (0, "")
-        killed = time.monotonic()
-        code = process.wait(WAIT_S)
-        ended_s = time.monotonic() - killed
+                process.wait(WAIT_S)
         output.seek(0)
         said = output.read().decode(errors="replace").splitlines()
-    left = [f"{pid} {read_title(pid)}" for pid in family if Path(f"/proc/{pid}").exists() and read_title(pid)]
     return {
-        "argv": words, "killed": [rank, title], "exit_code": code, "ended_after_s": round(ended_s, 1), "said": said[-25:],
-        "left": left, "memory_before_mib": before, "memory_after_mib": list_memory(),
+        "argv": words, "killed": rank, "exit_code": code, "ended_after_s": round(ended_s, 1), "said": said[-25:],
+        "left": [describe(one) for one in family if is_alive(str(one.pid))], "memory_before_mib": before,
+        "memory_after_mib": list_memory(),
     }  # fmt: skip
 
 
@@ -108,7 +105,6 @@ def main() -> None:
     parser.add_argument("--caches", type=Path)
     options, words = parser.parse_known_args()
     told = measure(words, options.out, options.caches)
-    options.out.mkdir(exist_ok=True)
     (options.out / "killed.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(told))
 
