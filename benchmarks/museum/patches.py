@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.museum import device_patches, host_patches
+from benchmarks.museum import device_patches, host_patches, placement
 from benchmarks.museum.hooks import Hook, Variant
 
 VARIABLE = "PERFGATE_MUSEUM"
@@ -23,6 +23,7 @@ PATCHES: Mapping[str, Callable[[Variant], Sequence[Hook]]] = {
     "detokenizer-window": host_patches.keep_window,
     "eviction-heap": host_patches.evict_lazily,
     "eviction-walk": host_patches.evict_by_walk,
+    "experts-uneven": placement.place_experts,
     "grammar-growth": device_patches.fill_mask_again,
     "grammar-copy": device_patches.copy_mask,
     "graph-lookup-misses": device_patches.look_graph_up,

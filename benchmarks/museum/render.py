@@ -41,7 +41,7 @@ COMMANDS = """\
 scheduler` and `perfgate resolve` about those in host.toml; `python -m benchmarks.museum.render` writes this page.
 `python -m benchmarks.museum.trial broken` tries the patches for the CPU in one server.
 `python -m benchmarks.museum.history NAME FOLDER` makes a git repository in which one commit introduces the fault.
-An exhibit needs its machine's engine: `perfgate engine install` for `cpu`; SGLang and one GPU for `h200`.
+An exhibit needs its machine's engine: `perfgate engine install` for `cpu`; SGLang and the scenario's GPUs for `h200`.
 
 On 2026-11-23 other work on the machine made sessions INVALID, and they were run again: both of scheduler-log (gaps between
 tokens were missing), and token-counts (others used the CPU). host-leak was run before `cpu-moe-memory` gated the growth of

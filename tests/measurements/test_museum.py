@@ -33,6 +33,7 @@ from benchmarks.museum.host import (
     write_arm,
 )
 from benchmarks.museum.patches import PATCHES, describe_proof, parse_wanted
+from benchmarks.museum.placement import order_experts
 from benchmarks.museum.results import ExhibitResult, SideResult, read_result
 from benchmarks.museum.rivals import build_evidence, count_alarms
 from benchmarks.museum.run import Museum, build_argv, find_prediction, run_exhibit, take_sides, write_plug_in
@@ -755,6 +756,18 @@ def test_announce__tells_once(capsys):
 
     assert [hook(abs, -1), hook(abs, -2)] == [2, 3]
     assert capsys.readouterr().out == "it runs\n"
+
+
+@pytest.mark.parametrize(
+    ("variant", "ranks", "order"),
+    [
+        (Variant.BROKEN, 2, [4, 2, 0, 5, 1, 3]),
+        (Variant.FIXED, 2, [4, 5, 1, 2, 0, 3]),
+        (Variant.FIXED, 3, [4, 3, 2, 1, 0, 5]),
+    ],
+)
+def test_order_experts__popular_ones_together_or_dealt_out(variant, ranks, order):
+    assert order_experts([3.0, 1.0, 4.0, 0.5, 9.0, 2.0], ranks, variant) == order
 
 
 class Tree:

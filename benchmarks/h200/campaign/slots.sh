@@ -8,16 +8,20 @@
 # long the slots may measure in all. A call returns after WAIT_S seconds, or when all slots have ended, and leaves in $OUT what
 # they have: `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more. The
 # call in which the last slot ended leaves them in $OUT, too: `cat caches.tar.xz.* > ARCHIVES/caches.tar.xz` warms the next machine.
+#
+# Once all slots have ended, `start` may share the GPUs out anew: its slots are numbered on.
 set -euo pipefail
 home=/tmp/perfgate-slots
 bundle=sglang-0.5.16.tar.xz
 
 start_slots() {
-  local archives=$1 seconds=$2 number=0 gpu=0 rows row gpus devices cores releases=() carried=()
+  local archives=$1 seconds=$2 number gpu=0 rows row gpus devices cores releases=() carried=()
   shift 2
-  mkdir -p "$home"
+  mkdir -p "$home/archives"
+  number=$(find "$home" -maxdepth 1 -name 'slot-*' | wc -l)
+  rm -rf "$home/tree"
   cp -r . "$home/tree"
-  cp -r "$archives" "$home/archives"
+  cp -ru "$archives/." "$home/archives"
   cd "$home/tree"
   for archive in "$home"/archives/*.tar.xz; do
     case $(basename "$archive") in
@@ -75,7 +79,7 @@ case ${1:-} in
     ;;
   wait) wait_slots "$2" ;;
   *)
-    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    sed -n '2,12s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
