@@ -227,14 +227,23 @@ def _find_reasons(table: SelectionTable, asked: SelectionRequest) -> Mapping[str
 
 def _list_reasons(table: SelectionTable, asked: SelectionRequest) -> Iterator[tuple[str, str]]:
     yield from ((load, "asked for by --add") for load in asked.added)
-    always = table.always_cpu if asked.model == CPU else table.always
-    yield from ((load, "every change") for load in always)
+    yield from ((load, "every change") for load in _list_always(table, asked.model))
     columns = [
         [(load, f"{rule.part}: {_name_paths(touched)}") for load in rule.list_wanted(asked.model)]
         for rule in table.rules
         if (touched := rule.find_touched(asked.changed))
     ]
     yield from (pair for row in zip_longest(*columns) for pair in row if pair is not None)
+
+
+def _list_always(table: SelectionTable, model: str) -> tuple[str, ...]:
+    """What every change is measured under: the loads of the table; where `model` meets none of them, its first with a price."""
+    always = table.always_cpu if model == CPU else table.always
+    met = [pair.load for pair in list_pairs().values() if pair.model == model]
+    if not met or set(always) & set(met):
+        return always
+    priced = {price.load for price in table.prices}
+    return tuple(load for load in met if load in priced)[:1]
 
 
 def _name_paths(paths: Sequence[str]) -> str:
@@ -254,7 +263,7 @@ def _fit(table: SelectionTable, asked: SelectionRequest, loads: Sequence[str]) -
             if blocks.get(load, 0) == had and cost_s <= left_s:
                 blocks[load] = looks[load][number]
                 left_s -= cost_s
-    if missing := [load for load in (*table.always, *table.always_cpu) if load in looks and load not in blocks]:
+    if missing := [load for load in _list_always(table, asked.model) if load in looks and load not in blocks]:
         needed = _price_first_look(table, asked.model, missing[0])
         raise InputError(
             f"--minutes {asked.minutes:g}: {missing[0]} takes {needed:.1f} to its first look; give more, or --skip it"
@@ -286,7 +295,7 @@ def _list_unselected(
     table: SelectionTable, asked: SelectionRequest, reasons: Mapping[str, str], blocks: Mapping[str, int]
 ) -> Iterator[UnselectedScenario]:
     """The scenarios of the model that the table names and the choice leaves out: those that were wanted first."""
-    for load in (*reasons, *(load for load in table.list_loads() if load not in reasons)):
+    for load in dict.fromkeys((*reasons, *_list_always(table, asked.model), *table.list_loads())):
         scenario = name_scenario(asked.model, load)
         if load in blocks or scenario not in list_scenarios():
             continue

@@ -478,7 +478,7 @@ def test_list_pairs__what_takes_two_gpus_differs_in_how_it_is_spread_alone(model
     loads = [pair.load for pair in list_pairs().values() if pair.model == model]
     plain = model.rpartition("-")[0]
 
-    assert loads == ["closed-c16", "mixed-c16"]
+    assert loads == ["closed-c16"]
     for load in loads:
         one, two = load_scenario(f"{plain}-{load}"), load_scenario(f"{model}-{load}")
         assert (one.server.gpus, two.server.gpus) == (1, 2)

@@ -150,9 +150,37 @@ def test_select__unknown_name(table, changes, said):
 
 
 def test_select__a_model_without_the_load_goes_without_it(table):
-    found = select(table, "b/moe/topk.py", model="qwen3-30b-a3b-bf16")
+    found = select(table, "b/moe/topk.py", model="gpt-oss-20b-bf16")
 
-    assert [one.scenario for one in found.selected] == ["qwen3-30b-a3b-bf16-mixed-c16", "qwen3-30b-a3b-bf16-c1"]
+    assert [one.scenario for one in found.selected] == ["gpt-oss-20b-bf16-mixed-c16", "gpt-oss-20b-bf16-c1"]
+
+
+SPREAD = "gpt-oss-20b-shape-mxfp4-tp2"
+
+
+def test_select__a_model_without_what_is_always_measured_has_its_first_load():
+    found = select(read_table(), "README.md", model=SPREAD)
+
+    assert [(one.scenario, one.reason) for one in found.selected] == [(f"{SPREAD}-closed-c16", "every change")]
+    with pytest.raises(InputError, match=r"--minutes 1: closed-c16 takes 5\.0 to its first look"):
+        select(read_table(), model=SPREAD, minutes=1.0)
+
+
+def test_select__first_load_of_a_model_left_out():
+    found = select(read_table(), "README.md", model=SPREAD, skipped=("closed-c16",))
+
+    assert found.selected == ()
+    assert [(one.scenario, one.reason) for one in found.unselected] == [(f"{SPREAD}-closed-c16", "left out by --skip")]
+
+
+def test_select__table_without_a_price_of_any_load_of_the_model(table):
+    assert select(table, "README.md", model=SPREAD).selected == ()
+
+
+def test_choose_listed__a_model_without_what_is_always_measured():
+    listed = (f"{MODEL}-mixed-c16", f"{SPREAD}-closed-c16")
+
+    assert choose_listed(read_table(), listed, ("README.md",), 15.0) == listed
 
 
 def test_select__scheduler_in_fifteen_minutes_sees_one_user_and_many():

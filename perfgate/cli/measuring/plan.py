@@ -40,8 +40,8 @@ from perfgate.storage.stream import STREAM, read_text
 def command(*, changed: tuple[str, ...], table: Path | None, style: str, **options: Any) -> int:
     """Choose scenarios for a change by the paths that it touches and a limit of minutes; print their commands.
 
-    mixed-c16 is always chosen. Each scenario that is left out is listed with the reason. The minutes assume warm compile
-    caches.
+    mixed-c16 is always chosen, for a model over two GPUs closed-c16. Each scenario that is left out is listed with the reason.
+    The minutes assume warm compile caches.
     """
     paths = [path for given in changed for path in (_read_stream() if Path(given) == STREAM else (given,))]
     asked = SelectionRequest(changed=tuple(dict.fromkeys(paths)), **options)

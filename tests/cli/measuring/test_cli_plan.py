@@ -37,7 +37,7 @@ def test_plan__what_takes_two_gpus_costs_twice_the_gpu_minutes(capsys):
         assert main(["plan", *model, name]) == 0
         said.append(capsys.readouterr().out)
 
-    assert (found["scenario"], found["gpus"]) == ("gpt-oss-20b-shape-mxfp4-tp2-mixed-c16", 2)
+    assert (found["scenario"], found["gpus"]) == ("gpt-oss-20b-shape-mxfp4-tp2-closed-c16", 2)
     assert f"{found['minutes']:.1f} of 15 minutes, {2 * found['minutes']:.1f} GPU-minutes;" in said[0]
     assert "GPU-minutes" not in said[1]
 
