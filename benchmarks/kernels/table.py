@@ -1,7 +1,7 @@
 """Turn results of layer.py into the table of docs/evidence/kernels.md, and into the plans that the package ships.
 
 python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json{,.xz}
-python benchmarks/kernels/table.py benchmarks/h200/kernels/two-gpus/all-reduce.json.xz
+python benchmarks/kernels/table.py benchmarks/h200/kernels/two-gpus/*.json.xz
 python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json{,.xz}
 """
 
@@ -36,6 +36,7 @@ HEAD = (
     f"| best SGLang / ours | A/A | floor, us | error ratio | {AUTO} |"
 )
 SUMS = ("nothing", "nccl", "sglang", "sglang, norm", "flashinfer, norm")
+TOLD = ("alone", "behind SGLang's", "behind ours", "SGLang / ours")
 SUMS_HEAD = f"| M | | {' | '.join(SUMS)} |"
 
 
@@ -132,24 +133,30 @@ def fastest_sglang(samples: dict[str, list[float]]) -> str:
 
 
 def sum_rows(cells: list[dict[str, Any]]) -> list[str]:
-    """Lines of markdown for each number of tokens of all_reduce.py: what a sum takes alone, and behind both layers.
+    """Lines of markdown for each share and number of tokens of all_reduce.py: what a sum takes alone, and behind both layers.
 
     All are of the first rank; FlashInfer's, which is timed in a second pass, beside that pass's own layers.
     """
     lines = []
-    for tokens in sorted({cell["tokens"] for cell in cells}):
-        passes = {cell["with_fused"]: cell for cell in cells if cell["tokens"] == tokens}
-        found = {name: passes[name.startswith("flashinfer")] for name in SUMS}
-        middle = {name: {key: median(values) for key, values in cell["samples_us"][0].items()} for name, cell in found.items()}
-        ratios = {name: cell["sglang_over_ours"][0][f"ours-slots + {name}"] for name, cell in found.items()}
-        told = {
-            "alone": [f"{middle[name][f'no layer + {name}']:.1f}" if name != "nothing" else "" for name in SUMS],
-            "behind SGLang's": [f"{middle[name][f'sglang + {name}']:.1f}" for name in SUMS],
-            "behind ours": [f"{middle[name][f'ours-slots + {name}']:.1f}" for name in SUMS],
-            "SGLang / ours": [f"{ratios[name][0]:.3f} [{ratios[name][1]:.3f}, {ratios[name][2]:.3f}]" for name in SUMS],
-        }
-        lines += [f"| {tokens} | {what} | {' | '.join(values)} |" for what, values in told.items()]
+    for parts, tokens in sorted({(cell.get("parts"), cell["tokens"]) for cell in cells}):
+        passes = [cell for cell in cells if (cell.get("parts"), cell["tokens"]) == (parts, tokens)]
+        label = str(tokens) if parts is None else f"I/{parts}, {tokens}"
+        told = [describe_sum(name, passes) for name in SUMS]
+        lines += [f"| {label} | {what} | {' | '.join(values)} |" for what, *values in zip(TOLD, *told, strict=True)]
     return lines
+
+
+def describe_sum(name: str, passes: list[dict[str, Any]]) -> tuple[str, ...]:
+    """What one sum takes alone and behind both layers, and the ratio of these; a dash where no pass timed it."""
+    is_fused = name.startswith("flashinfer")
+    cell = next((cell for cell in passes if cell["with_fused"] is is_fused), None)
+    if cell is None:
+        return ("-",) * len(TOLD)
+    middle = {key: median(values) for key, values in cell["samples_us"][0].items()}
+    ratio, low, high = cell["sglang_over_ours"][0][f"ours-slots + {name}"]
+    alone = "" if name == "nothing" else f"{middle[f'no layer + {name}']:.1f}"
+    behind = [f"{middle[f'{side} + {name}']:.1f}" for side in ("sglang", "ours-slots")]
+    return (alone, *behind, f"{ratio:.3f} [{low:.3f}, {high:.3f}]")
 
 
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

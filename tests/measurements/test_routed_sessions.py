@@ -110,9 +110,22 @@ OUTCOMES = {
     "mxfp4-c1-plug-in": Outcome.IMPROVED,
     "mxfp4-closed-c16-plug-in": Outcome.IMPROVED,
     "mxfp4-mixed-c16-plug-in": Outcome.IMPROVED,
+    "museum-experts-uneven-broken": Outcome.REGRESSION,
+    "bf16-ep2-closed-c16-eplb": Outcome.INVALID,
+    "bf16-dpa2-closed-c16-rank-15-2": Outcome.REGRESSION,
+    "mxfp4-tp2-closed-c16-link-degraded": Outcome.INCONCLUSIVE,
+    "mxfp4-tp2-killed": Outcome.INVALID,
+    "mxfp4-tp2-closed-c16-aa-2": Outcome.INCONCLUSIVE,
+    "bf16-mixed-c16-aa-1": Outcome.INCONCLUSIVE,
+    "bf16-rate20-aa-1": Outcome.INCONCLUSIVE,
+    "qwen3-mixed-c16-aa-1": Outcome.INCONCLUSIVE,
+    "deepseek-mixed-c16-aa-1": Outcome.INCONCLUSIVE,
 }
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
-MOE_LAYERS = {"qwen3-closed-c16-aa-1": 48, "deepseek-closed-c16-aa-2": 4}
+MOE_LAYERS = {
+    **dict.fromkeys(("qwen3-closed-c16-aa-1", "qwen3-mixed-c16-aa-1"), 48),
+    **dict.fromkeys(("deepseek-closed-c16-aa-2", "deepseek-mixed-c16-aa-1"), 4),
+}
 MIN_EFFECTIVE = 20.0
 """Of 32 experts: below this a layer does not do the work of the mixture of experts that it stands for."""
 
@@ -152,13 +165,17 @@ def test_verdict__a_throttled_transfer_fails_by_its_time_alone_and_equal_arms_do
 
 
 def test_list_blocks__memory_of_equal_arms_grows_alike_but_in_first_blocks(stored):
-    found = list(list_blocks(stored.values()))
+    every = list(list_blocks(stored.values()))
+    # On the machine of 2026-11-28 each server's memory fell by 6.2 GB a minute or two after its start.
+    fell = {one.session for one in every if min(one.base, one.candidate) < -1.0}
+    found = [one for one in every if one.session not in fell]
     apart = [one for one in found if abs(one.difference) > 0.005]
 
     assert len(found) >= 20
     assert 0.01 < median(value for one in found for value in (one.base, one.candidate)) < 0.02
     assert len(apart) < len(found) / 4
     assert {one.block for one in apart} == {1}
+    assert fell == {"bf16-mixed-c16-aa-1", "qwen3-mixed-c16-aa-1"}
 
 
 def test_dummy_weights__are_refused_as_no_mixture_of_experts(stored):
@@ -227,9 +244,9 @@ def test_write_sweep__page_and_picture_are_what_the_script_makes(tmp_path, name)
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
-    # One-sided, none in 38: 1 - 0.05 ** (1 / 38) = 0.076.
-    assert told.startswith("Sessions of equal arms with a judged block: 38, independent verdicts: 38, false alarms: 0;")
-    assert "at most 8 %" in told
+    # One-sided, none in 43: 1 - 0.05 ** (1 / 43) = 0.067.
+    assert told.startswith("Sessions of equal arms with a judged block: 43, independent verdicts: 43, false alarms: 0;")
+    assert "at most 7 %" in told
 
 
 @pytest.mark.parametrize(
