@@ -1,4 +1,4 @@
-"""Write docs/evidence/cost.md: what each verdict on a GPU cost, and how much of it was measuring.
+"""Write docs/evidence/cost.md: what each scenario of a GPU and each verdict cost, and how much of it was measuring.
 
     python -m benchmarks.idle_share.write_cost
 
@@ -12,18 +12,22 @@ wrote, as it writes `h200.json` on a machine with that GPU:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.error_rates.recordings import list_blocks
+from benchmarks.error_rates.recordings import Block, list_blocks
 from benchmarks.h200.serving.routed_noise import H100, ROUTED
 from benchmarks.history import restore_all
+from benchmarks.idle_share.scenarios import HEAD, Sitting, Spent, list_price, list_shapes, price_scenarios
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
 from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
 from perfgate.gate.case import load_case
+from perfgate.results.footprint import read_cold_starts
+from perfgate.results.records import EVENTS_FILE
+from perfgate.storage.journal import read_lines
 
 ROOT = Path(__file__).parents[2]
 LIVE = Path(__file__).with_name("cpu.json")
@@ -39,6 +43,20 @@ INTRODUCTION = """# What a verdict costs
 [H100s](../../benchmarks/h100/serving/README.md), most of them in the git history, and from
 {files}.
 
+## GPU-minutes of a scenario
+
+A block starts a server of each arm, measures both and stops them. Its GPU-minutes are its minutes of the clock, multiplied by
+the number of GPUs that the session holds. The table has each shipped scenario whose model is a shape, in a row for each kind of
+GPU that it ran on, and medians over the recorded blocks. The first look comes after {looks} blocks.
+
+The first block of a session mostly takes longer than later ones. A block is cold where one of its servers found no compiled
+kernel in its cache; a look is cold with such a block in it. Whole blocks count, also of sessions that were cut off or void.
+A session counts for the scenario that it names, even where arguments of that scenario changed since. `-` says that no such
+block or look was recorded.
+
+A scenario of a published checkpoint costs what its shape does and the loading of the checkpoint, which was not measured.
+
+{prices}
 ## GPU-minutes of a verdict
 
 A session holds its GPUs from the first server's start to the last one's end; its GPU-minutes are that wall time multiplied by
@@ -75,15 +93,13 @@ One process a run waits {ratio:.1f} times as long.
 class Cost:
     """What one session cost. `windows` are all of them, warm-up included.
 
-    `blocks` are those that ended whole. `decided` is how many of them the verdict needed, and `decided_s` the seconds that
-    these took; None for a session that never came to one.
+    `sitting` has the blocks that ended whole. `decided` is how many of them the verdict needed, and `decided_s` the seconds
+    that these took; None for a session that never came to one.
     """
 
     name: str
-    hardware: str
-    gpus: int
+    sitting: Sitting
     outcome: Outcome
-    blocks: int
     decided: int | None
     decided_s: float | None
     windows: int
@@ -114,10 +130,13 @@ def read_cost(folder: Path) -> Cost | None:
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks
     return Cost(
         name=folder.name,
-        hardware=next(iter(session.fingerprints.values())).hardware,
-        gpus=session.gpus,
+        sitting=Sitting(
+            scenario=scenario.name,
+            hardware=next(iter(session.fingerprints.values())).hardware,
+            gpus=session.gpus,
+            blocks=tuple(list_spent(folder, blocks)),
+        ),
         outcome=verdict.outcome,
-        blocks=len(blocks),
         decided=decided,
         decided_s=None if decided is None else sum(block.took_s for block in blocks[:decided]),
         windows=len(session.windows),
@@ -126,12 +145,24 @@ def read_cost(folder: Path) -> Cost | None:
     )
 
 
+def list_spent(folder: Path, blocks: Iterable[Block]) -> Iterator[Spent]:
+    """What each of these blocks of the session in `folder` took."""
+    cold = {start.start for start in read_cold_starts(read_lines(folder / EVENTS_FILE))}
+    for block in blocks:
+        yield Spent(
+            number=block.number,
+            gpu_minutes=block.machine_s / MINUTE_S,
+            is_cold=any(window.start in cold for window in block.windows),
+        )
+
+
 def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] | None = None) -> str:
     """The page as text; `live` was measured without a GPU, `gpu` with one."""
     files = {LIVE: live, **({GPU_LIVE: gpu} if gpu else {})}
     # Of the machine that the sessions ran on, where both ways were measured there.
     compared = next((one for one in (gpu, live) if one and "process_per_run" in one), {})
     extra_s = find_extra(compared)
+    shapes = list_shapes()
     head = (
         "session",
         "GPUs",
@@ -149,7 +180,11 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
     rows = [list_cost(cost, extra_s or 0.0) for cost in costs]
     lives = [describe_live(one) for one in files.values() if "worker" in one]
     parts = [
-        INTRODUCTION.format(files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files)),
+        INTRODUCTION.format(
+            files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files),
+            looks=" or ".join(str(blocks) for blocks in sorted({shape.blocks.looks[0] for shape in shapes})),
+            prices=build_table(HEAD, map(list_price, price_scenarios(shapes, [cost.sitting for cost in costs]))),
+        ),
         *([ALONE.format(extra=extra_s, **compared["environment"])] if extra_s else []),
         build_table(head, rows) if extra_s else build_table(head[:-1], [row[:-1] for row in rows]),
         WAITING,
@@ -178,21 +213,21 @@ def find_extra(live: dict[str, Any]) -> float | None:
 
 def list_cost(cost: Cost, extra_s: float) -> list[str]:
     """A row of the first table."""
-    timing = cost.timing
+    timing, gpus = cost.timing, cost.sitting.gpus
     known_s = (timing.measuring_s, timing.warming_s, timing.starting_s)
     rest_s = timing.took_s - sum(known_s)
     alone_s = timing.took_s + cost.windows * extra_s
     shares = [f"{part_s / timing.took_s:.0%}" for part_s in (*known_s, rest_s)]
     return [
         cost.name,
-        f"{cost.gpus} {cost.hardware}",
+        f"{gpus} {cost.sitting.hardware}",
         cost.outcome.value,
-        str(cost.blocks),
+        str(len(cost.sitting.blocks)),
         "-" if cost.decided is None else str(cost.decided),
-        "-" if cost.decided_s is None else f"{cost.gpus * cost.decided_s / MINUTE_S:.1f}",
-        f"{cost.gpus * timing.took_s / MINUTE_S:.1f}",
+        "-" if cost.decided_s is None else f"{gpus * cost.decided_s / MINUTE_S:.1f}",
+        f"{gpus * timing.took_s / MINUTE_S:.1f}",
         *shares,
-        f"{cost.gpus * alone_s / MINUTE_S:.1f}",
+        f"{gpus * alone_s / MINUTE_S:.1f}",
     ]
 
 
