@@ -1,4 +1,4 @@
-"""Write docs/evidence/cost.md: what each scenario of a GPU and each verdict cost, and how much of it was measuring.
+"""Write docs/evidence/cost.md: what each scenario of a GPU costs, and how much of it is measuring.
 
     python -m benchmarks.idle_share.write_cost
 
@@ -12,9 +12,11 @@ wrote, as it writes `h200.json` on a machine with that GPU:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.error_rates.recordings import Block, list_blocks
@@ -58,15 +60,16 @@ A scenario of a published checkpoint costs what its shape does and the loading o
 
 {prices}
 ## GPU-minutes of a verdict
-
-A session holds its GPUs from the first server's start to the last one's end; its GPU-minutes are that wall time multiplied by
-the number of GPUs. A block counts if all windows of both arms ended. Many of these sessions ran more blocks after the look that
-decided. The first column of GPU-minutes ends at that look; the second column and the shares cover the whole session.
 """
-ALONE = """The last column is the cost of the same windows with one process of `bench_serving` for each window. The GPU then
-waits {extra:.1f} s more a window
-than with perfgate's worker. Both were measured at one server ({hardware}, SGLang {sglang}, at the end of
-this page).
+VERDICTS = """Of {sessions} sessions with a window that counts, {decided} came to a verdict: {counts}.
+The blocks that a verdict needed took {minutes:.1f} GPU-minutes in the median.
+"""
+SHARES = """All these sessions together took {minutes:.0f} GPU-minutes, with blocks that were cut off or came after the verdict:
+{measuring:.0%} in windows that count, {warming:.0%} in windows that warm up, {starting:.0%} in starts of servers,
+{rest:.0%} in the rest.
+"""
+ALONE = """With one process of `bench_serving` for each window, the same windows would take {more:.0%} more: the GPU waits
+{extra:.1f} s longer for each. Both ways were measured at one server ({hardware}, SGLang {sglang}, at the end of this page).
 """
 WAITING = """## Waiting between windows
 
@@ -93,15 +96,15 @@ One process a run waits {ratio:.1f} times as long.
 class Cost:
     """What one session cost. `windows` are all of them, warm-up included.
 
-    `sitting` has the blocks that ended whole. `decided` is how many of them the verdict needed, and `decided_s` the seconds
-    that these took; None for a session that never came to one.
+    `sitting` has the blocks that ended whole. `decided` is how many of them the verdict needed, and
+    `decided_minutes` the GPU-minutes that these took; None for a session that never came to one.
     """
 
     name: str
     sitting: Sitting
     outcome: Outcome
     decided: int | None
-    decided_s: float | None
+    decided_minutes: float | None
     windows: int
     timing: Timing
     idle: Idle
@@ -126,7 +129,7 @@ def read_cost(folder: Path) -> Cost | None:
     scenario, session, verdict = case.scenario, case.session, case.verdict
     if session.timing is None or all(window.role is Role.WARMUP for window in session.windows):
         return None
-    blocks = list(list_blocks(folder, scenario, session))
+    spent = tuple(list_spent(folder, list_blocks(folder, scenario, session)))
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks
     return Cost(
         name=folder.name,
@@ -134,11 +137,11 @@ def read_cost(folder: Path) -> Cost | None:
             scenario=scenario.name,
             hardware=next(iter(session.fingerprints.values())).hardware,
             gpus=session.gpus,
-            blocks=tuple(list_spent(folder, blocks)),
+            blocks=spent,
         ),
         outcome=verdict.outcome,
         decided=decided,
-        decided_s=None if decided is None else sum(block.took_s for block in blocks[:decided]),
+        decided_minutes=None if decided is None else sum(block.gpu_minutes for block in spent[:decided]),
         windows=len(session.windows),
         timing=session.timing,
         idle=summarize(split_parts(session, resident=scenario.blocks.resident)),
@@ -163,21 +166,6 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
     compared = next((one for one in (gpu, live) if one and "process_per_run" in one), {})
     extra_s = find_extra(compared)
     shapes = list_shapes()
-    head = (
-        "session",
-        "GPUs",
-        "verdict",
-        "blocks",
-        "decided after",
-        "GPU-minutes to the verdict",
-        "GPU-minutes",
-        "measuring",
-        "warming up",
-        "starting",
-        "rest",
-        "one process a run",
-    )
-    rows = [list_cost(cost, extra_s or 0.0) for cost in costs]
     lives = [describe_live(one) for one in files.values() if "worker" in one]
     parts = [
         INTRODUCTION.format(
@@ -185,8 +173,9 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
             looks=" or ".join(str(blocks) for blocks in sorted({shape.blocks.looks[0] for shape in shapes})),
             prices=build_table(HEAD, map(list_price, price_scenarios(shapes, [cost.sitting for cost in costs]))),
         ),
-        *([ALONE.format(extra=extra_s, **compared["environment"])] if extra_s else []),
-        build_table(head, rows) if extra_s else build_table(head[:-1], [row[:-1] for row in rows]),
+        *describe_verdicts(costs),
+        describe_shares(costs),
+        *([describe_alone(costs, extra_s, compared["environment"])] if extra_s else []),
         WAITING,
         build_table(
             ("session", "windows", "load of a window", "preparing it", "between two", "idle share"),
@@ -211,28 +200,39 @@ def find_extra(live: dict[str, Any]) -> float | None:
     return float(sum(alone[part] - ours[part] for part in ("preparing_s", "between_s")))
 
 
-def list_cost(cost: Cost, extra_s: float) -> list[str]:
-    """A row of the first table."""
-    timing, gpus = cost.timing, cost.sitting.gpus
-    known_s = (timing.measuring_s, timing.warming_s, timing.starting_s)
-    rest_s = timing.took_s - sum(known_s)
-    alone_s = timing.took_s + cost.windows * extra_s
-    shares = [f"{part_s / timing.took_s:.0%}" for part_s in (*known_s, rest_s)]
-    return [
-        cost.name,
-        f"{gpus} {cost.sitting.hardware}",
-        cost.outcome.value,
-        str(len(cost.sitting.blocks)),
-        "-" if cost.decided is None else str(cost.decided),
-        "-" if cost.decided_s is None else f"{gpus * cost.decided_s / MINUTE_S:.1f}",
-        f"{gpus * timing.took_s / MINUTE_S:.1f}",
-        *shares,
-        f"{gpus * alone_s / MINUTE_S:.1f}",
-    ]
+def describe_verdicts(costs: Sequence[Cost]) -> Iterator[str]:
+    """After how many blocks the sessions came to a verdict, and what it cost; nothing where none did."""
+    decided = [cost for cost in costs if cost.decided_minutes is not None]
+    counts = sorted(Counter(cost.decided or 0 for cost in decided).items())
+    if decided:
+        yield VERDICTS.format(
+            sessions=len(costs),
+            decided=len(decided),
+            counts=", ".join(f"{sessions} after {blocks} block{'s' * (blocks > 1)}" for blocks, sessions in counts),
+            minutes=median(cost.decided_minutes or 0.0 for cost in decided),
+        )
+
+
+def describe_shares(costs: Sequence[Cost]) -> str:
+    """What all sessions together spent their GPUs on."""
+    took_s = sum_gpu_seconds(costs, "took_s")
+    shares = {part: sum_gpu_seconds(costs, f"{part}_s") / took_s for part in ("measuring", "warming", "starting")}
+    return SHARES.format(minutes=took_s / MINUTE_S, rest=1 - sum(shares.values()), **shares)
+
+
+def describe_alone(costs: Sequence[Cost], extra_s: float, environment: Mapping[str, str]) -> str:
+    """What the same windows would cost, each with a load generator of its own, for which the GPU waits `extra_s` longer."""
+    longer_s = sum(cost.sitting.gpus * cost.windows * extra_s for cost in costs)
+    return ALONE.format(more=longer_s / sum_gpu_seconds(costs, "took_s"), extra=extra_s, **environment)
+
+
+def sum_gpu_seconds(costs: Iterable[Cost], part: str) -> float:
+    """The seconds of a part of Timing, over all GPUs of all sessions."""
+    return sum(cost.sitting.gpus * float(getattr(cost.timing, part)) for cost in costs)
 
 
 def list_idle(cost: Cost) -> list[str]:
-    """A row of the second table."""
+    """A row of the table of waiting."""
     idle = cost.idle
     seconds = [f"{value:.2f} s" for value in (idle.load_s, idle.preparing_s, idle.between_s)]
     return [cost.name, str(idle.windows), *seconds, f"{idle.share:.0%}"]
