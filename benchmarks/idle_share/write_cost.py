@@ -1,4 +1,4 @@
-"""Write docs/evidence/cost.md: what each verdict on a GPU cost, and how much of it was measuring.
+"""Write docs/evidence/cost.md: what each scenario of a GPU costs, and how much of it is measuring.
 
     python -m benchmarks.idle_share.write_cost
 
@@ -12,18 +12,24 @@ wrote, as it writes `h200.json` on a machine with that GPU:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.error_rates.recordings import list_blocks
+from benchmarks.error_rates.recordings import Block, list_blocks
 from benchmarks.h200.serving.routed_noise import H100, ROUTED
 from benchmarks.history import restore_all
+from benchmarks.idle_share.scenarios import HEAD, Sitting, Spent, list_price, list_shapes, price_scenarios
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
 from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
 from perfgate.gate.case import load_case
+from perfgate.results.footprint import read_cold_starts
+from perfgate.results.records import EVENTS_FILE
+from perfgate.storage.journal import read_lines
 
 ROOT = Path(__file__).parents[2]
 LIVE = Path(__file__).with_name("cpu.json")
@@ -39,16 +45,31 @@ INTRODUCTION = """# What a verdict costs
 [H100s](../../benchmarks/h100/serving/README.md), most of them in the git history, and from
 {files}.
 
-## GPU-minutes of a verdict
+## GPU-minutes of a scenario
 
-A session holds its GPUs from the first server's start to the last one's end; its GPU-minutes are that wall time multiplied by
-the number of GPUs. A block counts if all windows of both arms ended. Many of these sessions ran more blocks after the look that
-decided. The first column of GPU-minutes ends at that look; the second column and the shares cover the whole session.
+A block starts a server of each arm, measures both and stops them. Its GPU-minutes are its minutes of the clock, multiplied by
+the number of GPUs that the session holds. The table has each shipped scenario whose model is a shape, in a row for each kind of
+GPU that it ran on, and medians over the recorded blocks. The first look comes after {looks} blocks.
+
+The first block of a session mostly takes longer than later ones. A block is cold where one of its servers found no compiled
+kernel in its cache; a look is cold with such a block in it. Whole blocks count, also of sessions that were cut off or void.
+A session counts for the scenario that it names, even where arguments of that scenario changed since. `-` says that no such
+block or look was recorded.
+
+A scenario of a published checkpoint costs what its shape does and the loading of the checkpoint, which was not measured.
+
+{prices}
+## GPU-minutes of a verdict
 """
-ALONE = """The last column is the cost of the same windows with one process of `bench_serving` for each window. The GPU then
-waits {extra:.1f} s more a window
-than with perfgate's worker. Both were measured at one server ({hardware}, SGLang {sglang}, at the end of
-this page).
+VERDICTS = """Of {sessions} sessions with a window that counts, {decided} came to a verdict: {counts}.
+The blocks that a verdict needed took {minutes:.1f} GPU-minutes in the median.
+"""
+SHARES = """All these sessions together took {minutes:.0f} GPU-minutes, with blocks that were cut off or came after the verdict:
+{measuring:.0%} in windows that count, {warming:.0%} in windows that warm up, {starting:.0%} in starts of servers,
+{rest:.0%} in the rest.
+"""
+ALONE = """With one process of `bench_serving` for each window, the same windows would take {more:.0%} more: the GPU waits
+{extra:.1f} s longer for each. Both ways were measured at one server ({hardware}, SGLang {sglang}, at the end of this page).
 """
 WAITING = """## Waiting between windows
 
@@ -75,17 +96,15 @@ One process a run waits {ratio:.1f} times as long.
 class Cost:
     """What one session cost. `windows` are all of them, warm-up included.
 
-    `blocks` are those that ended whole. `decided` is how many of them the verdict needed, and `decided_s` the seconds that
-    these took; None for a session that never came to one.
+    `sitting` has the blocks that ended whole. `decided` is how many of them the verdict needed, and
+    `decided_minutes` the GPU-minutes that these took; None for a session that never came to one.
     """
 
     name: str
-    hardware: str
-    gpus: int
+    sitting: Sitting
     outcome: Outcome
-    blocks: int
     decided: int | None
-    decided_s: float | None
+    decided_minutes: float | None
     windows: int
     timing: Timing
     idle: Idle
@@ -110,20 +129,34 @@ def read_cost(folder: Path) -> Cost | None:
     scenario, session, verdict = case.scenario, case.session, case.verdict
     if session.timing is None or all(window.role is Role.WARMUP for window in session.windows):
         return None
-    blocks = list(list_blocks(folder, scenario, session))
+    spent = tuple(list_spent(folder, list_blocks(folder, scenario, session)))
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks
     return Cost(
         name=folder.name,
-        hardware=next(iter(session.fingerprints.values())).hardware,
-        gpus=session.gpus,
+        sitting=Sitting(
+            scenario=scenario.name,
+            hardware=next(iter(session.fingerprints.values())).hardware,
+            gpus=session.gpus,
+            blocks=spent,
+        ),
         outcome=verdict.outcome,
-        blocks=len(blocks),
         decided=decided,
-        decided_s=None if decided is None else sum(block.took_s for block in blocks[:decided]),
+        decided_minutes=None if decided is None else sum(block.gpu_minutes for block in spent[:decided]),
         windows=len(session.windows),
         timing=session.timing,
         idle=summarize(split_parts(session, resident=scenario.blocks.resident)),
     )
+
+
+def list_spent(folder: Path, blocks: Iterable[Block]) -> Iterator[Spent]:
+    """What each of these blocks of the session in `folder` took."""
+    cold = {start.start for start in read_cold_starts(read_lines(folder / EVENTS_FILE))}
+    for block in blocks:
+        yield Spent(
+            number=block.number,
+            gpu_minutes=block.machine_s / MINUTE_S,
+            is_cold=any(window.start in cold for window in block.windows),
+        )
 
 
 def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] | None = None) -> str:
@@ -132,26 +165,17 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
     # Of the machine that the sessions ran on, where both ways were measured there.
     compared = next((one for one in (gpu, live) if one and "process_per_run" in one), {})
     extra_s = find_extra(compared)
-    head = (
-        "session",
-        "GPUs",
-        "verdict",
-        "blocks",
-        "decided after",
-        "GPU-minutes to the verdict",
-        "GPU-minutes",
-        "measuring",
-        "warming up",
-        "starting",
-        "rest",
-        "one process a run",
-    )
-    rows = [list_cost(cost, extra_s or 0.0) for cost in costs]
+    shapes = list_shapes()
     lives = [describe_live(one) for one in files.values() if "worker" in one]
     parts = [
-        INTRODUCTION.format(files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files)),
-        *([ALONE.format(extra=extra_s, **compared["environment"])] if extra_s else []),
-        build_table(head, rows) if extra_s else build_table(head[:-1], [row[:-1] for row in rows]),
+        INTRODUCTION.format(
+            files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files),
+            looks=" or ".join(str(blocks) for blocks in sorted({shape.blocks.looks[0] for shape in shapes})),
+            prices=build_table(HEAD, map(list_price, price_scenarios(shapes, [cost.sitting for cost in costs]))),
+        ),
+        *describe_verdicts(costs),
+        describe_shares(costs),
+        *([describe_alone(costs, extra_s, compared["environment"])] if extra_s else []),
         WAITING,
         build_table(
             ("session", "windows", "load of a window", "preparing it", "between two", "idle share"),
@@ -176,28 +200,39 @@ def find_extra(live: dict[str, Any]) -> float | None:
     return float(sum(alone[part] - ours[part] for part in ("preparing_s", "between_s")))
 
 
-def list_cost(cost: Cost, extra_s: float) -> list[str]:
-    """A row of the first table."""
-    timing = cost.timing
-    known_s = (timing.measuring_s, timing.warming_s, timing.starting_s)
-    rest_s = timing.took_s - sum(known_s)
-    alone_s = timing.took_s + cost.windows * extra_s
-    shares = [f"{part_s / timing.took_s:.0%}" for part_s in (*known_s, rest_s)]
-    return [
-        cost.name,
-        f"{cost.gpus} {cost.hardware}",
-        cost.outcome.value,
-        str(cost.blocks),
-        "-" if cost.decided is None else str(cost.decided),
-        "-" if cost.decided_s is None else f"{cost.gpus * cost.decided_s / MINUTE_S:.1f}",
-        f"{cost.gpus * timing.took_s / MINUTE_S:.1f}",
-        *shares,
-        f"{cost.gpus * alone_s / MINUTE_S:.1f}",
-    ]
+def describe_verdicts(costs: Sequence[Cost]) -> Iterator[str]:
+    """After how many blocks the sessions came to a verdict, and what it cost; nothing where none did."""
+    decided = [cost for cost in costs if cost.decided_minutes is not None]
+    counts = sorted(Counter(cost.decided or 0 for cost in decided).items())
+    if decided:
+        yield VERDICTS.format(
+            sessions=len(costs),
+            decided=len(decided),
+            counts=", ".join(f"{sessions} after {blocks} block{'s' * (blocks > 1)}" for blocks, sessions in counts),
+            minutes=median(cost.decided_minutes or 0.0 for cost in decided),
+        )
+
+
+def describe_shares(costs: Sequence[Cost]) -> str:
+    """What all sessions together spent their GPUs on."""
+    took_s = sum_gpu_seconds(costs, "took_s")
+    shares = {part: sum_gpu_seconds(costs, f"{part}_s") / took_s for part in ("measuring", "warming", "starting")}
+    return SHARES.format(minutes=took_s / MINUTE_S, rest=1 - sum(shares.values()), **shares)
+
+
+def describe_alone(costs: Sequence[Cost], extra_s: float, environment: Mapping[str, str]) -> str:
+    """What the same windows would cost, each with a load generator of its own, for which the GPU waits `extra_s` longer."""
+    longer_s = sum(cost.sitting.gpus * cost.windows * extra_s for cost in costs)
+    return ALONE.format(more=longer_s / sum_gpu_seconds(costs, "took_s"), extra=extra_s, **environment)
+
+
+def sum_gpu_seconds(costs: Iterable[Cost], part: str) -> float:
+    """The seconds of a part of Timing, over all GPUs of all sessions."""
+    return sum(cost.sitting.gpus * float(getattr(cost.timing, part)) for cost in costs)
 
 
 def list_idle(cost: Cost) -> list[str]:
-    """A row of the second table."""
+    """A row of the table of waiting."""
     idle = cost.idle
     seconds = [f"{value:.2f} s" for value in (idle.load_s, idle.preparing_s, idle.between_s)]
     return [cost.name, str(idle.windows), *seconds, f"{idle.share:.0%}"]

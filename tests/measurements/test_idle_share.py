@@ -3,16 +3,19 @@
 import pytest
 
 from benchmarks.h200.serving.routed_noise import H100, ROUTED
+from benchmarks.idle_share.scenarios import HEAD, Sitting, Spent, list_price, list_shapes, price_scenarios
 from benchmarks.idle_share.shares import Stay, split_parts, summarize
 from benchmarks.idle_share.write_cost import (
     PAGE,
     build_page,
-    list_cost,
+    describe_shares,
+    describe_verdicts,
     main,
     read_cost,
     read_costs,
 )
 from perfgate.core import Outcome, Role
+from perfgate.scenario.catalog import load_scenario
 from tests.fakes.recorded import bring_back
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
@@ -42,6 +45,67 @@ def test_summarize__what_is_no_load_is_waiting():
     assert found.waiting_s == 2.0
 
 
+def make_sitting(*minutes, cold=(), hardware="nvidia-x-80gb", scenario="gpt-oss-20b-shape-mxfp4-c1"):
+    blocks = [
+        Spent(number=number, gpu_minutes=spent, is_cold=number in cold) for number, spent in enumerate(minutes, 1) if spent
+    ]
+    return Sitting(scenario=scenario, hardware=hardware, gpus=1, blocks=tuple(blocks))
+
+
+def price(*sittings, scenario="gpt-oss-20b-shape-mxfp4-c1"):
+    return list(price_scenarios([load_scenario(scenario)], sittings))
+
+
+def test_price_scenarios__cold_blocks_stand_apart():
+    [found] = price(make_sitting(4.0, 2.0, 2.2), make_sitting(5.0, 3.0), make_sitting(9.0, 2.4, cold=[1]))
+
+    assert (found.sessions, found.blocks, found.gpus) == (3, 7, 1)
+    assert (found.first, found.first_cold, found.later) == (4.5, 9.0, 2.3)
+    # The third block came after the first look.
+    assert (found.look, found.look_cold) == pytest.approx((7.0, 11.4))
+
+
+def test_price_scenarios__of_a_session_that_was_cut_off():
+    [found] = price(make_sitting(4.0), make_sitting())
+
+    assert (found.sessions, found.blocks, found.first) == (1, 1, 4.0)
+    assert (found.first_cold, found.later, found.look, found.look_cold) == (None, None, None, None)
+
+
+def test_price_scenarios__without_a_whole_first_block():
+    [found] = price(make_sitting(None, 2.0))
+
+    assert (found.first, found.later, found.look) == (None, 2.0, None)
+
+
+def test_price_scenarios__each_kind_of_gpu_has_a_row():
+    rows = price(make_sitting(4.0, hardware="nvidia-y"), make_sitting(3.0), make_sitting(9.0, scenario="another"))
+
+    assert [(row.hardware, row.first) for row in rows] == [("nvidia-x-80gb", 3.0), ("nvidia-y", 4.0)]
+
+
+def test_list_price__of_what_was_never_recorded():
+    [found] = price(make_sitting(3.0), scenario="gpt-oss-20b-shape-mxfp4-pd-closed-c16")
+
+    assert list_price(found)[:3] == ["gpt-oss-20b-shape-mxfp4-pd-closed-c16", "2", "not measured"]
+    assert len(list_price(found)) == len(HEAD)
+
+
+def test_list_shapes__leaves_out_checkpoints_and_what_runs_on_a_cpu():
+    names = [shape.name for shape in list_shapes()]
+
+    assert "deepseek-shape-fp8-closed-c16" in names
+    assert all("-shape-" in name for name in names)
+
+
+def test_read_cost__tells_cold_blocks_of_others():
+    """Both servers of the first block found an empty cache, as the session's events tell."""
+    cost = read_cost(bring_back(ROUTED) / "mxfp4-soak-aa-2")
+
+    assert [(block.number, block.is_cold) for block in cost.sitting.blocks] == [(1, True), (2, False)]
+    assert [round(block.gpu_minutes, 1) for block in cost.sitting.blocks] == [11.6, 7.0]
+
+
 def test_split_parts__servers_one_after_the_other_have_a_part_each():
     session = make_session(make_scenario())
     blocks = {window.block for window in session.windows}
@@ -57,14 +121,14 @@ def test_build_page__of_a_folder(tmp_path):
     write_folder(tmp_path / "one", make_session(make_scenario()))
     [cost] = read_costs(tmp_path)
     page = build_page([cost], LIVE)
-    row = next(line for line in page.splitlines() if line.startswith("| one |"))
 
+    assert "| deepseek-shape-fp8-mixed-c16 | 1 | not measured |" in page
+    assert "The first look comes after 2 blocks." in page
     assert "on cpu-x-2c without a GPU, in one run" in page
     assert "h200.json" not in page
     # 19.9 + 0.1 s of waiting for a window, less 0.3 + 0.2 s.
-    assert "19.5 s more a window" in page
+    assert f"{19.5 * cost.windows / cost.timing.took_s:.0%} more: the GPU waits\n19.5 s longer for each" in page
     assert "waits" not in build_page([cost], {key: value for key, value in LIVE.items() if key != "worker"}).rpartition("|")[2]
-    assert f"| {(cost.timing.took_s + 19.5 * cost.windows) / 60:.1f} |" in row
     assert "waits 40.0 times as long" in page
 
 
@@ -76,8 +140,8 @@ def test_build_page__with_a_live_run_on_a_gpu(tmp_path):
     page = build_page([cost], LIVE, gpu)
 
     assert "`benchmarks/idle_share/cpu.json` and `benchmarks/idle_share/h200.json`" in page
-    assert "9.5 s more a window\n" in page
-    assert "at one server (nvidia-x-80gb, SGLang 0.5.16, at the end of\nthis page)" in page
+    assert "\n9.5 s longer for each" in page
+    assert "at one server (nvidia-x-80gb, SGLang 0.5.16, at the end of this page)" in page
     assert "SGLang 0.5.16 on nvidia-x-80gb, in one run" in page
     assert ("waits 40.0 times as long" in page, "waits 20.0 times as long" in page) == (True, True)
 
@@ -86,26 +150,30 @@ def test_read_cost__counts_whole_blocks_and_the_minutes_to_the_look():
     """The recorded session measured four blocks; its first look decided."""
     cost = read_cost(bring_back(ROUTED) / "mxfp4-mixed-c16-graphs-aa-6")
 
-    assert (cost.outcome, cost.blocks, cost.decided) == (Outcome.PASS, 4, 2)
+    assert (cost.outcome, len(cost.sitting.blocks), cost.decided) == (Outcome.PASS, 4, 2)
     # As the folder's events tell: the second block ended 307.8 s after the first server's start.
-    assert cost.decided_s == pytest.approx(307.81, abs=0.05)
+    assert cost.decided_minutes == pytest.approx(307.81 / 60, abs=0.001)
     assert cost.timing.took_s == pytest.approx(561.5, abs=0.1)
-    assert list_cost(cost, 0.0)[1:7] == ["1 nvidia-h200-141gb", "PASS", "4", "2", "5.1", "9.4"]
+    assert next(describe_verdicts([cost])).startswith(
+        "Of 1 sessions with a window that counts, 1 came to a verdict: 1 after 2 blocks.\n"
+    )
 
 
 def test_read_cost__of_what_was_never_decided():
     cost = read_cost(bring_back(ROUTED) / "mxfp4-mixed-c16-graphs-aa-5")
 
-    assert (cost.outcome, cost.blocks, cost.decided, cost.decided_s) == (Outcome.INCONCLUSIVE, 1, None, None)
-    assert list_cost(cost, 0.0)[4:6] == ["-", "-"]
+    assert (cost.outcome, len(cost.sitting.blocks)) == (Outcome.INCONCLUSIVE, 1)
+    assert (cost.decided, cost.decided_minutes) == (None, None)
+    assert not list(describe_verdicts([cost]))
 
 
 def test_read_cost__both_gpus_are_paid_for():
     cost = read_cost(bring_back(H100) / "mxfp4-tp2-closed-c16-aa-1")
 
-    assert list_cost(cost, 0.0)[1] == "2 nvidia-h100-80gb-hbm3"
+    assert (cost.sitting.gpus, cost.sitting.hardware) == (2, "nvidia-h100-80gb-hbm3")
     # Wall time of both.
-    assert float(list_cost(cost, 0.0)[6]) == pytest.approx(2 * cost.timing.took_s / 60, abs=0.06)
+    assert f"took {2 * cost.timing.took_s / 60:.0f} GPU-minutes" in describe_shares([cost])
+    assert sum(block.gpu_minutes for block in cost.sitting.blocks) == pytest.approx(2 * cost.timing.took_s / 60, abs=0.1)
 
 
 def test_write_cost__the_page_is_what_the_folders_give(monkeypatch, tmp_path):
