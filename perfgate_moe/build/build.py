@@ -124,7 +124,8 @@ def _compile(recipe: KernelRecipe, arch: int) -> tuple[Any, bool]:
     types = {name: "constexpr" if name in constants else recipe.types[name] for name in names}
     if arch < HOPPER:
         types = {name: re.sub(r"tensordesc<(\w+)\[.*", r"*\1", kind) for name, kind in types.items()}
-    aligned = [i for i, name in enumerate(names) if types[name].startswith("*") or name in {"H", "I"}]
+    whole = {"H"} if constants.get("EIGHTHS") else {"H", "I"}
+    aligned = [i for i, name in enumerate(names) if types[name].startswith("*") or name in whole]
     source = ASTSource(
         fn=recipe.kernel,
         signature=types,

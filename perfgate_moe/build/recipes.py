@@ -198,7 +198,14 @@ def _gate_up(plan: TilePlan, dtype: str, activation: Activation, *, is_even: boo
 def _down(plan: TilePlan, dtype: str, *, has_bias: bool, is_atomic: bool, is_even: bool) -> KernelRecipe:
     tiles, is_direct = plan.down, plan.is_direct
     types = _tensors(dtype, tiles, is_tma=tiles.tma)
-    constants = {"HAS_BIAS": has_bias, "WEIGHT_ON_INPUT": False, "ATOMIC": is_atomic, "DIRECT": is_direct, "TMA": tiles.tma}
+    constants = {
+        "HAS_BIAS": has_bias,
+        "WEIGHT_ON_INPUT": False,
+        "ATOMIC": is_atomic,
+        "DIRECT": is_direct,
+        "TMA": tiles.tma,
+        "EIGHTHS": False,
+    }
     kind = f"{'atomic32' if is_atomic else 'slots'}/{'bias' if has_bias else 'plain'}"
     return KernelRecipe(
         name=f"down/{kind}/{dtype}/{_label(tiles, is_even=is_even)}" + ("/direct" if is_direct else ""),
@@ -214,7 +221,7 @@ def _down(plan: TilePlan, dtype: str, *, has_bias: bool, is_atomic: bool, is_eve
 
 
 def _owner(tiles: Tiles, dtype: str, *, has_bias: bool, is_even: bool) -> KernelRecipe:
-    sizes = {"ROWS": 16, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "EVEN_K": is_even, "OVERLAP": True}
+    sizes = {"ROWS": 16, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "EVEN_K": is_even, "EIGHTHS": False, "OVERLAP": True}
     return KernelRecipe(
         name=f"down/owner/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles, is_even=is_even)}",
         kernel=own_down_product,

@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perfgate_moe.layer.problem import Problem
-from perfgate_moe.layer.programs import begin
+from perfgate_moe.layer.programs import begin, in_eighths
 
 SUM_COLUMNS = 1024
 
@@ -60,6 +60,7 @@ def own_down_product(
     HAS_BIAS: tl.constexpr,
     WEIGHT_ON_INPUT: tl.constexpr,
     EVEN_K: tl.constexpr,
+    EIGHTHS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -71,6 +72,8 @@ def own_down_product(
     turn lasts, the other rows are zero, and the rows are weighted and summed at the end.
     """
     begin(OVERLAP)
+    if EIGHTHS:
+        I = in_eighths(I)
     token = tl.program_id(1)
     rows = tl.arange(0, ROWS)
     ks = tl.arange(0, BLOCK_K)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perfgate_moe.layer.programs import begin, store_slots, tile_of
+from perfgate_moe.layer.programs import begin, in_eighths, store_slots, tile_of
 
 
 @triton.jit
@@ -92,6 +92,7 @@ def down_product(
     DIRECT: tl.constexpr,
     TMA: tl.constexpr,
     EVEN_K: tl.constexpr,
+    EIGHTHS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -104,6 +105,8 @@ def down_product(
     Goes to `target` [M * k, H], a row of its own for each slot; or, with ATOMIC, is added to `target` [M, H] float32.
     """
     begin(OVERLAP)
+    if EIGHTHS:
+        I = in_eighths(I)
     tiles_n = tl.cdiv(H, BLOCK_N)
     tiles_m = slots if DIRECT else tl.load(block_count)
     if tl.program_id(0) >= tiles_m * tiles_n:

@@ -143,6 +143,12 @@ def _launch_gate_up(problem: Problem, tiles: Tiles, alignment: Alignment | None,
     return inner
 
 
+def _depth_arguments(problem: Problem, tiles: Tiles) -> dict[str, bool]:
+    """What the second product knows of its depth: whole steps of its tiles, or divided by 8 where 16 does not divide it."""
+    depth = problem.intermediate_size
+    return {"EVEN_K": depth % tiles.k == 0, "EIGHTHS": depth % 16 == 8}
+
+
 def _launch_down(
     problem: Problem,
     tiles: Tiles,
@@ -165,8 +171,7 @@ def _launch_down(
         _rows(problem.down, tiles.n, tiles.k, is_used=is_tma), bias, target, problem.topk_weights,
         *order, ids.numel(), problem.top_k, problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
         HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input, ATOMIC=is_atomic,
-        DIRECT=alignment is None, TMA=is_tma, EVEN_K=problem.intermediate_size % tiles.k == 0,
-        **_tile_arguments(tiles), **launch,
+        DIRECT=alignment is None, TMA=is_tma, **_depth_arguments(problem, tiles), **_tile_arguments(tiles), **launch,
     )  # fmt: skip
 
 
@@ -179,7 +184,7 @@ def _run_owner(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Ten
         inner, problem.down, bias, problem.out, problem.topk_weights, problem.topk_ids,
         problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
         TOP_K=problem.top_k, HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input,
-        EVEN_K=problem.intermediate_size % tiles.k == 0, ROWS=max(16, triton.next_power_of_2(problem.top_k)),
+        **_depth_arguments(problem, tiles), ROWS=max(16, triton.next_power_of_2(problem.top_k)),
         BLOCK_N=tiles.n, BLOCK_K=tiles.k, num_warps=tiles.warps, num_stages=tiles.stages, **launch,
     )  # fmt: skip
     return problem.out

@@ -72,6 +72,22 @@ def test_build__accepts_our_kernels_on_each_architecture(part, arch, opcode):
     assert any(name.startswith(opcode) for name in built.machine.opcodes)
 
 
+@pytest.mark.parametrize(
+    "part", ["down/slots/bias/bfloat16/16x64x128g1w4s4/uneven", "down/owner/bias/bfloat16/16x32x128g8w4s5/uneven"]
+)
+def test_build__rows_that_8_divides_are_copied_as_those_that_16_divides(part):
+    recipe = named(part)
+
+    built = build(replace(recipe, name="eighths", constants=recipe.constants | {"EIGHTHS": True}), 90)
+
+    wide = [
+        sum(count for name, count in one.machine.opcodes.items() if name.startswith("LDGSTS") and "128" in name)
+        for one in (build(recipe, 90), built)
+    ]
+    assert built.problems == ()
+    assert wide[0] == wide[1] > 0
+
+
 def test_build__second_time_comes_from_the_cache():
     build(named("sum/bfloat16"), 90)
 
