@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 PROC = Path("/proc")
 POLL_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
+_SHARES_KIB = re.compile(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)
+_RESIDENT_KIB = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +84,24 @@ def read_thread_time(pid: int, proc: Path = PROC) -> float | None:
 
 
 def measure_memory(leader: int) -> int:
-    """Resident bytes of all living processes of a session; pages that they share are counted in each."""
-    pages = 0
+    """Bytes that the living processes of a session hold themselves, without pages of files.
+
+    A page that several processes share counts once: forked workers that come and go would else look like gigabytes.
+    """
+    kib = 0.0
     for pid in list_session(leader):
         # It may end meanwhile.
-        with contextlib.suppress(OSError, IndexError):
-            pages += int((PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        with contextlib.suppress(OSError):
+            kib += _read_own_kib(PROC / str(pid))
+    return int(kib * 1024)
+
+
+def _read_own_kib(folder: Path) -> float:
+    """A process's share of its anonymous and shared memory; all that is resident where the kernel does not tell shares."""
+    with contextlib.suppress(OSError):
+        if found := _SHARES_KIB.findall((folder / "smaps_rollup").read_text(encoding="ascii")):
+            return sum(map(float, found))
+    return sum(map(float, _RESIDENT_KIB.findall((folder / "status").read_text(encoding="utf-8", errors="replace"))))
 
 
 def list_marked(mark: str) -> set[int]:

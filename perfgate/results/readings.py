@@ -47,7 +47,8 @@ READINGS: dict[str, ReadingKind] = {
     "thermal_share": ReadingKind(unit="1", meaning="the part of `throttled_share` that is certainly heat"),
     "gpu_memory_used_bytes": ReadingKind(unit="B", meaning="largest memory in use on one GPU, by any process"),
     "server_memory_bytes": ReadingKind(
-        unit="B", meaning="resident memory of the server's processes after the window, shared pages counted in each"
+        unit="B",
+        meaning="memory that the server's processes hold themselves after the window: anonymous and shared, each page once",
     ),
     FOREIGN_PROCESSES: ReadingKind(unit="1", meaning="largest number of processes on the GPU that are not the session's own"),
     "gpu_processes_visible": ReadingKind(

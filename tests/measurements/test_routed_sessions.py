@@ -166,7 +166,7 @@ def test_verdict__a_throttled_transfer_fails_by_its_time_alone_and_equal_arms_do
 
 def test_list_blocks__memory_of_equal_arms_grows_alike_but_in_first_blocks(stored):
     every = list(list_blocks(stored.values()))
-    # On the machine of 2026-11-28 each server's memory fell by 6.2 GB a minute or two after its start.
+    # Each page of torch's forked compile workers was counted in each then, 6.2 GB, and they end after 60 idle seconds.
     fell = {one.session for one in every if min(one.base, one.candidate) < -1.0}
     found = [one for one in every if one.session not in fell]
     apart = [one for one in found if abs(one.difference) > 0.005]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +56,47 @@ def test_add_footprint__what_was_not_read_is_absent():
 
 def test_measure_memory__this_session():
     assert measure_memory(os.getsid(0)) >= 10 * 2**20
+
+
+HOLDER = """
+import mmap, os, signal, sys, tempfile
+size = 64 * 2**20
+if sys.argv[1] == "file":
+    file = tempfile.TemporaryFile()
+    file.truncate(size)
+    held = mmap.mmap(file.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ)
+    found = sum(held[at] for at in range(0, size, 4096))
+else:
+    held = bytearray(b"a") * size
+for _ in range(4 if sys.argv[1] == "forked" else 0):
+    if os.fork() == 0:
+        # It inherits what the parent holds, and writes nothing to it.
+        signal.pause()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), [("file", 0, 40), ("own", 64, 104), ("forked", 64, 124)])
+def test_measure_memory__counts_once_what_processes_hold_and_no_page_of_a_file(kind, least, most):
+    command = [sys.executable, "-c", HOLDER, kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        found = measure_memory(holder.pid)
+        os.killpg(holder.pid, signal.SIGKILL)
+
+    assert least * 2**20 <= found <= most * 2**20
+
+
+def test_measure_memory__all_that_is_resident_where_the_kernel_tells_no_shares(tmp_path, monkeypatch):
+    folder = tmp_path / str(os.getpid())
+    folder.mkdir()
+    (folder / "stat").write_text(f"{os.getpid()} (python) S 1 7 7" + " 0" * 46)
+    (folder / "status").write_text("Name:\tpython\nVmRSS:\t    2048 kB\n")
+    monkeypatch.setattr("perfgate.machine.processes.PROC", tmp_path)
+    monkeypatch.setattr("perfgate.machine.processes.list_session", lambda _: [os.getpid()])
+
+    assert measure_memory(7) == 2 * 2**20
 
 
 def test_measure__every_window_carries_the_footprint_of_its_server(tmp_path, monkeypatch):
