@@ -88,20 +88,20 @@ def measure_memory(leader: int) -> int:
 
     A page that several processes share counts once: forked workers that come and go would else look like gigabytes.
     """
-    kib = 0.0
+    kib = 0
     for pid in list_session(leader):
         # It may end meanwhile.
         with contextlib.suppress(OSError):
             kib += _read_own_kib(PROC / str(pid))
-    return int(kib * 1024)
+    return kib * 1024
 
 
-def _read_own_kib(folder: Path) -> float:
+def _read_own_kib(folder: Path) -> int:
     """A process's share of its anonymous and shared memory; all that is resident where the kernel does not tell shares."""
     with contextlib.suppress(OSError):
         if found := _SHARES_KIB.findall((folder / "smaps_rollup").read_text(encoding="ascii")):
-            return sum(map(float, found))
-    return sum(map(float, _RESIDENT_KIB.findall((folder / "status").read_text(encoding="utf-8", errors="replace"))))
+            return sum(map(int, found))
+    return sum(map(int, _RESIDENT_KIB.findall((folder / "status").read_text(encoding="utf-8", errors="replace"))))
 
 
 def list_marked(mark: str) -> set[int]:
