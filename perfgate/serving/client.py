@@ -20,7 +20,7 @@ from perfgate.errors import ClientError, InputError
 from perfgate.readers.arrivals import read_arrivals
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.reaper import INTERRUPTION, Reaper
 
 WORKER = Path(__file__).with_name("client_worker.py")
 IMPORT_TIMEOUT_S = 180.0
@@ -172,6 +172,7 @@ class Client:
 
     def _receive(self, timeout_s: float) -> str:
         self._require()
+        INTERRUPTION.check()
         try:
             line = self._answers.get(timeout=timeout_s)
         except queue.Empty:

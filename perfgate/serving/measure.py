@@ -299,6 +299,7 @@ def raise_on_signals() -> Iterator[None]:
             raise told[0] from error
         raise
     finally:
+        INTERRUPTION.forget()
         for name, handler in before.items():
             signal.signal(name, handler)
 

@@ -32,13 +32,24 @@ class Interruption:
     def __init__(self) -> None:
         """Nothing is deferred and nothing waits."""
         self._depth = 0
+        self._told: Exception | None = None
         self._pending: Exception | None = None
 
     def interrupt(self, error: Exception) -> None:
         """Raise `error` now, or keep it until the outermost `defer` ends."""
+        self._told = error
         if not self._depth:
             raise error
         self._pending = error
+
+    def check(self) -> None:
+        """Raise once more what was raised and lost, by compiled code or in a destructor: before a long wait for others."""
+        if self._told is not None:
+            raise self._told
+
+    def forget(self) -> None:
+        """What ends with the run that was interrupted."""
+        self._told = None
 
     @contextmanager
     def defer(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from contextlib import suppress
 import pytest
 
 from perfgate.errors import EvidenceError, InterruptedRunError
-from perfgate.serving.engine.reaper import Interruption
+from perfgate.serving.engine.reaper import INTERRUPTION, Interruption
 from perfgate.serving.measure import raise_on_signals
 
 
@@ -49,3 +49,18 @@ def test_raise_on_signals__an_interruption_that_compiled_code_lost_is_told_all_t
 def test_raise_on_signals__without_a_signal_an_error_stays_what_it_is():
     with pytest.raises(EvidenceError, match="damaged"), raise_on_signals():
         raise EvidenceError("the folder was damaged")
+
+
+def test_check__raises_what_was_lost_until_the_run_has_ended():
+    """A run that was stopped once waited two minutes for its load generator, and called its session void."""
+
+    def lose():
+        with suppress(InterruptedRunError):
+            signal.raise_signal(signal.SIGINT)
+        INTERRUPTION.check()
+
+    INTERRUPTION.check()
+    with pytest.raises(InterruptedRunError, match="stopped by SIGINT"), raise_on_signals():
+        lose()
+
+    INTERRUPTION.check()
