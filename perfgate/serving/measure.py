@@ -280,7 +280,6 @@ def raise_on_signals() -> Iterator[None]:
     Compiled code may lose what a handler raises and fail of it in another way: pydantic did, and called a sound folder damaged.
     So what ends the block after a signal ends it as interrupted.
     """
-    told: list[InterruptedRunError] = []
     names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -288,16 +287,16 @@ def raise_on_signals() -> Iterator[None]:
             signal.signal(name, signal.SIG_IGN)
         cause = signal.Signals(number).name
         said = f"stopped by {cause}; what was measured stays, and the same command with --resume goes on"
-        told.append(InterruptedRunError(said))
-        INTERRUPTION.interrupt(told[0])
+        INTERRUPTION.interrupt(InterruptedRunError(said))
 
     before = {name: signal.signal(name, stop) for name in names}
     try:
         yield
     except PerfgateError as error:
-        if told and error is not told[0]:
-            raise told[0] from error
-        raise
+        told = INTERRUPTION.told
+        if told is None or error is told:
+            raise
+        raise told from error
     finally:
         INTERRUPTION.forget()
         for name, handler in before.items():

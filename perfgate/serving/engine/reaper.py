@@ -32,24 +32,24 @@ class Interruption:
     def __init__(self) -> None:
         """Nothing is deferred and nothing waits."""
         self._depth = 0
-        self._told: Exception | None = None
-        self._pending: Exception | None = None
+        self.told: Exception | None = None
+        self._is_pending = False
 
     def interrupt(self, error: Exception) -> None:
         """Raise `error` now, or keep it until the outermost `defer` ends."""
-        self._told = error
-        if not self._depth:
+        self.told = error
+        self._is_pending = self._depth > 0
+        if not self._is_pending:
             raise error
-        self._pending = error
 
     def check(self) -> None:
         """Raise once more what was raised and lost, by compiled code or in a destructor: before a long wait for others."""
-        if self._told is not None:
-            raise self._told
+        if self.told is not None:
+            raise self.told
 
     def forget(self) -> None:
         """What ends with the run that was interrupted."""
-        self._told = None
+        self.told = None
 
     @contextmanager
     def defer(self) -> Iterator[None]:
@@ -59,9 +59,9 @@ class Interruption:
             yield
         finally:
             self._depth -= 1
-        if not self._depth and self._pending is not None:
-            error, self._pending = self._pending, None
-            raise error
+        if not self._depth and self._is_pending:
+            self._is_pending = False
+            self.check()
 
 
 INTERRUPTION = Interruption()
