@@ -24,7 +24,7 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class BlockCost:
     """What one whole block took. `is_cold` says that one of its servers found an empty cache of compiled kernels."""
 
     number: int
@@ -33,20 +33,20 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sitting:
+class SessionBlocks:
     """The whole blocks of one session, in the order of time."""
 
     scenario: str
     hardware: str
     gpus: int
-    blocks: tuple[Spent, ...]
+    blocks: tuple[BlockCost, ...]
 
-    def find_look(self, blocks: int) -> Spent | None:
+    def find_look(self, blocks: int) -> BlockCost | None:
         """All blocks up to the look after `blocks` of them as one; None for a session that did not come so far."""
         seen = self.blocks[:blocks]
         if len(seen) < blocks:
             return None
-        return Spent(
+        return BlockCost(
             number=1,
             gpu_minutes=sum(block.gpu_minutes for block in seen),
             is_cold=any(block.is_cold for block in seen),
@@ -79,23 +79,23 @@ def list_shapes() -> tuple[Scenario, ...]:
     return tuple(one for one in scenarios if one.model.path.startswith(GENERATED))
 
 
-def price_scenarios(scenarios: Iterable[Scenario], sittings: Sequence[Sitting]) -> Iterator[Price]:
+def price_scenarios(scenarios: Iterable[Scenario], sessions: Sequence[SessionBlocks]) -> Iterator[Price]:
     """The price of each scenario, one for each kind of GPU that a whole block of it ran on."""
     for scenario in scenarios:
-        mine = [one for one in sittings if one.scenario == scenario.name and one.blocks]
+        mine = [one for one in sessions if one.scenario == scenario.name and one.blocks]
         for hardware in sorted({one.hardware for one in mine}) or [""]:
             yield _price(scenario, hardware, [one for one in mine if one.hardware == hardware])
 
 
-def _price(scenario: Scenario, hardware: str, sittings: Sequence[Sitting]) -> Price:
-    blocks = [block for one in sittings for block in one.blocks]
+def _price(scenario: Scenario, hardware: str, sessions: Sequence[SessionBlocks]) -> Price:
+    blocks = [block for one in sessions for block in one.blocks]
     first = [block for block in blocks if block.number == 1]
-    looks = [look for one in sittings if (look := one.find_look(scenario.blocks.looks[0])) is not None]
+    looks = [look for one in sessions if (look := one.find_look(scenario.blocks.looks[0])) is not None]
     return Price(
         scenario=scenario.name,
         gpus=scenario.server.gpus,
         hardware=hardware,
-        sessions=len(sittings),
+        sessions=len(sessions),
         blocks=len(blocks),
         first=_find_median(first, is_cold=False),
         first_cold=_find_median(first, is_cold=True),
@@ -105,7 +105,7 @@ def _price(scenario: Scenario, hardware: str, sittings: Sequence[Sitting]) -> Pr
     )
 
 
-def _find_median(blocks: Iterable[Spent], *, is_cold: bool) -> float | None:
+def _find_median(blocks: Iterable[BlockCost], *, is_cold: bool) -> float | None:
     kept = [block.gpu_minutes for block in blocks if block.is_cold is is_cold]
     return median(kept) if kept else None
 

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.error_rates.recordings import Block, list_blocks
 from benchmarks.h200.serving.routed_noise import H100, ROUTED
 from benchmarks.history import restore_all
-from benchmarks.idle_share.scenarios import HEAD, Sitting, Spent, list_price, list_shapes, price_scenarios
+from benchmarks.idle_share.scenarios import HEAD, BlockCost, SessionBlocks, list_price, list_shapes, price_scenarios
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
 from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
@@ -96,12 +96,12 @@ One process a run waits {ratio:.1f} times as long.
 class Cost:
     """What one session cost. `windows` are all of them, warm-up included.
 
-    `sitting` has the blocks that ended whole. `decided` is how many of them the verdict needed, and
+    `session` has the blocks that ended whole. `decided` is how many of them the verdict needed, and
     `decided_minutes` the GPU-minutes that these took; None for a session that never came to one.
     """
 
     name: str
-    sitting: Sitting
+    session: SessionBlocks
     outcome: Outcome
     decided: int | None
     decided_minutes: float | None
@@ -129,30 +129,30 @@ def read_cost(folder: Path) -> Cost | None:
     scenario, session, verdict = case.scenario, case.session, case.verdict
     if session.timing is None or all(window.role is Role.WARMUP for window in session.windows):
         return None
-    spent = tuple(list_spent(folder, list_blocks(folder, scenario, session)))
+    blocks = tuple(list_block_costs(folder, list_blocks(folder, scenario, session)))
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks
     return Cost(
         name=folder.name,
-        sitting=Sitting(
+        session=SessionBlocks(
             scenario=scenario.name,
             hardware=next(iter(session.fingerprints.values())).hardware,
             gpus=session.gpus,
-            blocks=spent,
+            blocks=blocks,
         ),
         outcome=verdict.outcome,
         decided=decided,
-        decided_minutes=None if decided is None else sum(block.gpu_minutes for block in spent[:decided]),
+        decided_minutes=None if decided is None else sum(block.gpu_minutes for block in blocks[:decided]),
         windows=len(session.windows),
         timing=session.timing,
         idle=summarize(split_parts(session, resident=scenario.blocks.resident)),
     )
 
 
-def list_spent(folder: Path, blocks: Iterable[Block]) -> Iterator[Spent]:
+def list_block_costs(folder: Path, blocks: Iterable[Block]) -> Iterator[BlockCost]:
     """What each of these blocks of the session in `folder` took."""
     cold = {start.start for start in read_cold_starts(read_lines(folder / EVENTS_FILE))}
     for block in blocks:
-        yield Spent(
+        yield BlockCost(
             number=block.number,
             gpu_minutes=block.machine_s / MINUTE_S,
             is_cold=any(window.start in cold for window in block.windows),
@@ -171,7 +171,7 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
         INTRODUCTION.format(
             files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files),
             looks=" or ".join(str(blocks) for blocks in sorted({shape.blocks.looks[0] for shape in shapes})),
-            prices=build_table(HEAD, map(list_price, price_scenarios(shapes, [cost.sitting for cost in costs]))),
+            prices=build_table(HEAD, map(list_price, price_scenarios(shapes, [cost.session for cost in costs]))),
         ),
         *describe_verdicts(costs),
         describe_shares(costs),
@@ -222,13 +222,13 @@ def describe_shares(costs: Sequence[Cost]) -> str:
 
 def describe_alone(costs: Sequence[Cost], extra_s: float, environment: Mapping[str, str]) -> str:
     """What the same windows would cost, each with a load generator of its own, for which the GPU waits `extra_s` longer."""
-    longer_s = sum(cost.sitting.gpus * cost.windows * extra_s for cost in costs)
+    longer_s = sum(cost.session.gpus * cost.windows * extra_s for cost in costs)
     return ALONE.format(more=longer_s / sum_gpu_seconds(costs, "took_s"), extra=extra_s, **environment)
 
 
 def sum_gpu_seconds(costs: Iterable[Cost], part: str) -> float:
     """The seconds of a part of Timing, over all GPUs of all sessions."""
-    return sum(cost.sitting.gpus * float(getattr(cost.timing, part)) for cost in costs)
+    return sum(cost.session.gpus * float(getattr(cost.timing, part)) for cost in costs)
 
 
 def list_idle(cost: Cost) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.h200.serving.routed_noise import H100, ROUTED
-from benchmarks.idle_share.scenarios import HEAD, Sitting, Spent, list_price, list_shapes, price_scenarios
+from benchmarks.idle_share.scenarios import HEAD, BlockCost, SessionBlocks, list_price, list_shapes, price_scenarios
 from benchmarks.idle_share.shares import Stay, split_parts, summarize
 from benchmarks.idle_share.write_cost import (
     PAGE,
@@ -45,19 +45,21 @@ def test_summarize__what_is_no_load_is_waiting():
     assert found.waiting_s == 2.0
 
 
-def make_sitting(*minutes, cold=(), hardware="nvidia-x-80gb", scenario="gpt-oss-20b-shape-mxfp4-c1"):
+def make_session(*minutes, cold=(), hardware="nvidia-x-80gb", scenario="gpt-oss-20b-shape-mxfp4-c1"):
     blocks = [
-        Spent(number=number, gpu_minutes=spent, is_cold=number in cold) for number, spent in enumerate(minutes, 1) if spent
+        BlockCost(number=number, gpu_minutes=took, is_cold=number in cold)
+        for number, took in enumerate(minutes, 1)
+        if took
     ]
-    return Sitting(scenario=scenario, hardware=hardware, gpus=1, blocks=tuple(blocks))
+    return SessionBlocks(scenario=scenario, hardware=hardware, gpus=1, blocks=tuple(blocks))
 
 
-def price(*sittings, scenario="gpt-oss-20b-shape-mxfp4-c1"):
-    return list(price_scenarios([load_scenario(scenario)], sittings))
+def price(*sessions, scenario="gpt-oss-20b-shape-mxfp4-c1"):
+    return list(price_scenarios([load_scenario(scenario)], sessions))
 
 
 def test_price_scenarios__cold_blocks_stand_apart():
-    [found] = price(make_sitting(4.0, 2.0, 2.2), make_sitting(5.0, 3.0), make_sitting(9.0, 2.4, cold=[1]))
+    [found] = price(make_session(4.0, 2.0, 2.2), make_session(5.0, 3.0), make_session(9.0, 2.4, cold=[1]))
 
     assert (found.sessions, found.blocks, found.gpus) == (3, 7, 1)
     assert (found.first, found.first_cold, found.later) == (4.5, 9.0, 2.3)
@@ -66,26 +68,26 @@ def test_price_scenarios__cold_blocks_stand_apart():
 
 
 def test_price_scenarios__of_a_session_that_was_cut_off():
-    [found] = price(make_sitting(4.0), make_sitting())
+    [found] = price(make_session(4.0), make_session())
 
     assert (found.sessions, found.blocks, found.first) == (1, 1, 4.0)
     assert (found.first_cold, found.later, found.look, found.look_cold) == (None, None, None, None)
 
 
 def test_price_scenarios__without_a_whole_first_block():
-    [found] = price(make_sitting(None, 2.0))
+    [found] = price(make_session(None, 2.0))
 
     assert (found.first, found.later, found.look) == (None, 2.0, None)
 
 
 def test_price_scenarios__each_kind_of_gpu_has_a_row():
-    rows = price(make_sitting(4.0, hardware="nvidia-y"), make_sitting(3.0), make_sitting(9.0, scenario="another"))
+    rows = price(make_session(4.0, hardware="nvidia-y"), make_session(3.0), make_session(9.0, scenario="another"))
 
     assert [(row.hardware, row.first) for row in rows] == [("nvidia-x-80gb", 3.0), ("nvidia-y", 4.0)]
 
 
 def test_list_price__of_what_was_never_recorded():
-    [found] = price(make_sitting(3.0), scenario="gpt-oss-20b-shape-mxfp4-pd-closed-c16")
+    [found] = price(make_session(3.0), scenario="gpt-oss-20b-shape-mxfp4-pd-closed-c16")
 
     assert list_price(found)[:3] == ["gpt-oss-20b-shape-mxfp4-pd-closed-c16", "2", "not measured"]
     assert len(list_price(found)) == len(HEAD)
@@ -102,8 +104,8 @@ def test_read_cost__tells_cold_blocks_of_others():
     """Both servers of the first block found an empty cache, as the session's events tell."""
     cost = read_cost(bring_back(ROUTED) / "mxfp4-soak-aa-2")
 
-    assert [(block.number, block.is_cold) for block in cost.sitting.blocks] == [(1, True), (2, False)]
-    assert [round(block.gpu_minutes, 1) for block in cost.sitting.blocks] == [11.6, 7.0]
+    assert [(block.number, block.is_cold) for block in cost.session.blocks] == [(1, True), (2, False)]
+    assert [round(block.gpu_minutes, 1) for block in cost.session.blocks] == [11.6, 7.0]
 
 
 def test_split_parts__servers_one_after_the_other_have_a_part_each():
@@ -150,7 +152,7 @@ def test_read_cost__counts_whole_blocks_and_the_minutes_to_the_look():
     """The recorded session measured four blocks; its first look decided."""
     cost = read_cost(bring_back(ROUTED) / "mxfp4-mixed-c16-graphs-aa-6")
 
-    assert (cost.outcome, len(cost.sitting.blocks), cost.decided) == (Outcome.PASS, 4, 2)
+    assert (cost.outcome, len(cost.session.blocks), cost.decided) == (Outcome.PASS, 4, 2)
     # As the folder's events tell: the second block ended 307.8 s after the first server's start.
     assert cost.decided_minutes == pytest.approx(307.81 / 60, abs=0.001)
     assert cost.timing.took_s == pytest.approx(561.5, abs=0.1)
@@ -162,7 +164,7 @@ def test_read_cost__counts_whole_blocks_and_the_minutes_to_the_look():
 def test_read_cost__of_what_was_never_decided():
     cost = read_cost(bring_back(ROUTED) / "mxfp4-mixed-c16-graphs-aa-5")
 
-    assert (cost.outcome, len(cost.sitting.blocks)) == (Outcome.INCONCLUSIVE, 1)
+    assert (cost.outcome, len(cost.session.blocks)) == (Outcome.INCONCLUSIVE, 1)
     assert (cost.decided, cost.decided_minutes) == (None, None)
     assert not list(describe_verdicts([cost]))
 
@@ -170,10 +172,10 @@ def test_read_cost__of_what_was_never_decided():
 def test_read_cost__both_gpus_are_paid_for():
     cost = read_cost(bring_back(H100) / "mxfp4-tp2-closed-c16-aa-1")
 
-    assert (cost.sitting.gpus, cost.sitting.hardware) == (2, "nvidia-h100-80gb-hbm3")
+    assert (cost.session.gpus, cost.session.hardware) == (2, "nvidia-h100-80gb-hbm3")
     # Wall time of both.
     assert f"took {2 * cost.timing.took_s / 60:.0f} GPU-minutes" in describe_shares([cost])
-    assert sum(block.gpu_minutes for block in cost.sitting.blocks) == pytest.approx(2 * cost.timing.took_s / 60, abs=0.1)
+    assert sum(block.gpu_minutes for block in cost.session.blocks) == pytest.approx(2 * cost.timing.took_s / 60, abs=0.1)
 
 
 def test_write_cost__the_page_is_what_the_folders_give(monkeypatch, tmp_path):
