@@ -45,11 +45,9 @@ def test_summarize__what_is_no_load_is_waiting():
     assert found.waiting_s == 2.0
 
 
-def make_session(*minutes, cold=(), hardware="nvidia-x-80gb", scenario="gpt-oss-20b-shape-mxfp4-c1"):
+def make_blocks(*minutes, cold=(), hardware="nvidia-x-80gb", scenario="gpt-oss-20b-shape-mxfp4-c1"):
     blocks = [
-        BlockCost(number=number, gpu_minutes=took, is_cold=number in cold)
-        for number, took in enumerate(minutes, 1)
-        if took
+        BlockCost(number=number, gpu_minutes=took, is_cold=number in cold) for number, took in enumerate(minutes, 1) if took
     ]
     return SessionBlocks(scenario=scenario, hardware=hardware, gpus=1, blocks=tuple(blocks))
 
@@ -59,7 +57,7 @@ def price(*sessions, scenario="gpt-oss-20b-shape-mxfp4-c1"):
 
 
 def test_price_scenarios__cold_blocks_stand_apart():
-    [found] = price(make_session(4.0, 2.0, 2.2), make_session(5.0, 3.0), make_session(9.0, 2.4, cold=[1]))
+    [found] = price(make_blocks(4.0, 2.0, 2.2), make_blocks(5.0, 3.0), make_blocks(9.0, 2.4, cold=[1]))
 
     assert (found.sessions, found.blocks, found.gpus) == (3, 7, 1)
     assert (found.first, found.first_cold, found.later) == (4.5, 9.0, 2.3)
@@ -68,26 +66,26 @@ def test_price_scenarios__cold_blocks_stand_apart():
 
 
 def test_price_scenarios__of_a_session_that_was_cut_off():
-    [found] = price(make_session(4.0), make_session())
+    [found] = price(make_blocks(4.0), make_blocks())
 
     assert (found.sessions, found.blocks, found.first) == (1, 1, 4.0)
     assert (found.first_cold, found.later, found.look, found.look_cold) == (None, None, None, None)
 
 
 def test_price_scenarios__without_a_whole_first_block():
-    [found] = price(make_session(None, 2.0))
+    [found] = price(make_blocks(None, 2.0))
 
     assert (found.first, found.later, found.look) == (None, 2.0, None)
 
 
 def test_price_scenarios__each_kind_of_gpu_has_a_row():
-    rows = price(make_session(4.0, hardware="nvidia-y"), make_session(3.0), make_session(9.0, scenario="another"))
+    rows = price(make_blocks(4.0, hardware="nvidia-y"), make_blocks(3.0), make_blocks(9.0, scenario="another"))
 
     assert [(row.hardware, row.first) for row in rows] == [("nvidia-x-80gb", 3.0), ("nvidia-y", 4.0)]
 
 
 def test_list_price__of_what_was_never_recorded():
-    [found] = price(make_session(3.0), scenario="gpt-oss-20b-shape-mxfp4-pd-closed-c16")
+    [found] = price(make_blocks(3.0), scenario="gpt-oss-20b-shape-mxfp4-pd-closed-c16")
 
     assert list_price(found)[:3] == ["gpt-oss-20b-shape-mxfp4-pd-closed-c16", "2", "not measured"]
     assert len(list_price(found)) == len(HEAD)
