@@ -39,6 +39,11 @@ print(rows[sys.argv[1]])' "${rows%% *}")
     local names=()
     for row in $rows; do names+=(--row "$row"); done
     mkdir -p "$home/slot-$number"
+    # What earlier slots compiled, both arms find.
+    if [ -d "$home/merged" ]; then
+      cp -r "$home/merged/caches" "$home/slot-$number/caches"
+      cp -r "$home/merged/caches/base" "$home/slot-$number/caches/candidate"
+    fi
     CUDA_VISIBLE_DEVICES=$devices setsid taskset -c "$cores" python3 benchmarks/h200/campaign/campaign.py --seconds "$seconds" \
       --home "$home/slot-$number" --out "$home/slot-$number/out" --gpus "$gpus" "${names[@]}" \
       --bundle "$home/archives/$bundle" "${releases[@]}" "${carried[@]}" > "$home/slot-$number/out.log" 2>&1 < /dev/null &
