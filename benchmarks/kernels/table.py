@@ -2,6 +2,7 @@
 
 python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json{,.xz}
 python benchmarks/kernels/table.py benchmarks/h200/kernels/two-gpus/*.json.xz
+python benchmarks/kernels/table.py benchmarks/h200/kernels/vllm/*.json.xz
 python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json{,.xz}
 """
 
@@ -28,6 +29,11 @@ RUNNERS = {
         UNTUNED: "widened, stock",
     },
 }  # fmt: skip
+VLLM, VLLM_OWN = "vllm", "vllm-untuned"
+VLLM_HEAD = (
+    "M", "ours, us", "SGLang, us", "vLLM, us", "vLLM's own tiles, us", "vLLM / ours", "vLLM / SGLang", "A/A", "plans tried",
+    "vLLM's error / SGLang's",
+)  # fmt: skip
 THEIRS = ("sglang", "sglang-fused-sum", *dict.fromkeys(name for runners in RUNNERS.values() for name in runners))
 NOISE = 0.005
 AUTO = "`auto` takes, before the other by"
@@ -74,6 +80,22 @@ def row(cell: dict[str, Any]) -> str:
     )
 
 
+def vllm_rows(cells: list[dict[str, Any]]) -> list[str]:
+    """Lines of markdown for a layer that was timed beside vLLM's, head first: all tuned alike, and vLLM's own tiles."""
+    lines = [f"| {' | '.join(VLLM_HEAD)} |", "|---" * len(VLLM_HEAD) + "|"]
+    for cell in cells:
+        samples = cell["samples_us"]
+        times = [f"{median(samples[name]):.1f}" for name in ("ours-slots", "sglang", VLLM, VLLM_OWN)]
+        pairs = ((VLLM, "ours-slots"), (VLLM, "sglang"))
+        found = [*(ratio_interval(samples[theirs], samples[other]) for theirs, other in pairs), compare_control(cell)]
+        ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*each) for each in found]
+        errors = {name: each["relative"] for name, each in cell["errors"].items()}
+        tried, error_ratio = str(cell["searched"][VLLM]["tried"]), f"{errors[VLLM] / errors['sglang']:.2f}"
+        told = [str(cell["tokens"]), *times, *ratios, tried, error_ratio]
+        lines.append(f"| {' | '.join(told)} |")
+    return lines
+
+
 def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
     """Lines of markdown for a layer with quantised weights, head first: all runners' times, and ratios of what is tuned.
 
@@ -117,7 +139,10 @@ def shape_rows(cells: list[dict[str, Any]]) -> dict[str, list[str]]:
         own = sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"]))
         is_plain = LayerCase.parse(own[0]["case"]).quant == "none"
         plain = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
-        found[shape] = [*plain, *map(row, own)] if is_plain else quantised_rows(own)
+        if VLLM in own[0]["samples_us"]:
+            found[shape] = vllm_rows(own)
+        else:
+            found[shape] = [*plain, *map(row, own)] if is_plain else quantised_rows(own)
     return found
 
 

@@ -300,3 +300,12 @@ def test_shape_rows__documentation_states_those_of_the_committed_files(table):
     found = table.shape_rows(cells)
     assert {shape for shape, lines in found.items() if "\n".join(lines) not in page} == set()
     assert len(found) == 8
+
+
+def test_vllm_rows__documentation_states_those_of_the_committed_files(table):
+    surveys = map(table.read_survey, (FOLDER.parent / "h200" / "kernels" / "vllm").iterdir())
+    cells = [cell for survey in surveys for cell in survey["cells"]]
+    page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
+
+    assert {shape for shape, lines in table.shape_rows(cells).items() if "\n".join(lines) not in page} == set()
+    assert [cell["tokens"] for cell in sorted(cells, key=lambda cell: cell["tokens"])] == [1, 4, 16, 64, 256, 1024, 4096]
