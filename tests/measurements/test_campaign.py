@@ -10,7 +10,7 @@ import sys
 import tarfile
 import time
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from io import BytesIO
 from math import log
@@ -27,6 +27,7 @@ from benchmarks.h200.campaign.campaign import (
     Place,
     Wanted,
     build_argv,
+    choose,
     count_blocks,
     has_ended,
     read_state,
@@ -104,6 +105,40 @@ def test_run__goes_through_the_table_in_order(place):
     assert [(name, found["blocks"], found["is_whole"]) for name, found in done.items()] == [("one", 2, True), ("two", 2, True)]
     assert done["one"]["last_words"] == "a folder"
     assert json.loads((place.home / campaign.STATE).read_text()) == call.state
+
+
+@pytest.mark.usefixtures("little")
+def test_run__every_machine_ends_with_equal_arms(place):
+    rows = choose([make_row("aa", closes=True), make_row("one")], ["one"], 1)
+    allow(place, 1, 2)
+    call = make_call(place)
+    call.run(rows)
+
+    assert list(call.state["done"]) == ["one", "aa"]
+
+    call.run(rows)
+    assert (place.home / campaign.LOG).read_text().count("aa: done") == 1
+
+    there = replace(place, number=2)
+    make_call(there, call.state).run(rows)
+    assert [call.state["done"][name]["folder"] for name in ("one", "aa")] == ["one", "aa-m2"]
+
+
+@pytest.mark.usefixtures("little")
+def test_run__keeps_time_for_a_block_of_the_equal_arms(place):
+    allow(place, 1, 2)
+    call = make_call(place)
+    call.run([make_row("one", first_s=2000.0), make_row("aa", first_s=2000.0, closes=True)])
+
+    assert list(call.state["done"]) == ["aa"]
+
+
+def test_choose__equal_arms_come_last_unless_a_campaign_follows():
+    table = [make_row("aa", closes=True), make_row("aa-2", closes=True, gpus=2), make_row("one"), make_row("two")]
+
+    assert [row.name for row in choose(table, ["two", "one"], 1)] == ["two", "one", "aa"]
+    assert [row.name for row in choose(table, [], 1)] == ["one", "two", "aa"]
+    assert [row.name for row in choose(table, ["two"], 1, has_more=True)] == ["two"]
 
 
 @pytest.mark.usefixtures("little")
@@ -477,7 +512,7 @@ def test_main__measures_the_rows_that_are_named_in_their_order(tmp_path, capsys)
     folders = ["--out", str(tmp_path / "out"), "--home", str(tmp_path / "home")]
     rows = [word for name in names for word in ("--row", name)]
 
-    assert campaign.main(["--seconds", "1", *folders, *rows, "--dry-run"]) == 0
+    assert campaign.main(["--seconds", "1", *folders, *rows, "--more", "--dry-run"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names
     with pytest.raises(SystemExit, match="--row none: the table has no such row of 1 GPU"):
         campaign.main(["--seconds", "1", *folders, "--row", "none", "--dry-run"])

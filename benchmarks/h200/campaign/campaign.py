@@ -7,6 +7,9 @@ ends a session between two blocks where the next block would outlast the call, a
 (`cat results.tar.xz* | tar -xJ`), a state by which a call on another machine knows what is done, and compile caches. Only
 Python's own library is imported, since nothing else is sure to be there before the archive is unpacked.
 
+The rows with `closes`, equal arms, come last on every machine, and time for a block of them is kept: so the error rates grow
+with each machine. `--more` leaves them to the campaign that follows on the same machine.
+
 On a machine with several GPUs campaigns measure side by side, each with GPUs, cores and rows (`--row`) of its own: `slots.sh`
 beside this starts them. Rows with `gpus = 2` need two GPUs: a campaign with `--gpus 2` measures these and no others.
 
@@ -62,7 +65,7 @@ class Wanted:
 
     `block_s` is what a block, or a module's whole run, is thought to take before one was seen, `first_s` what the first takes
     with compile caches that are cold. `blocks` ends a session after so many, where its command would go on. `gpus` are those
-    that a server of it takes.
+    that a server of it takes. One that `closes` is measured on every machine, after all others.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Wanted:
     module: str = ""
     blocks: int = 0
     gpus: int = 1
+    closes: bool = False
 
     @property
     def scenario(self) -> str:
@@ -120,11 +124,12 @@ class Campaign:
     state: dict[str, Any]
     seen_s: dict[str, float] = field(default_factory=dict)
     failed: int = 0
+    kept_s: float = 0.0
 
     @property
     def left_s(self) -> float:
-        """Seconds until a session has to be told to end."""
-        return self.ends - STOP_S - PACK_S - time.monotonic()
+        """Seconds until a session has to be told to end, but for those that are kept for what closes."""
+        return self.ends - STOP_S - PACK_S - self.kept_s - time.monotonic()
 
     def say(self, text: str) -> None:
         """One line for the terminal and the log, with the seconds that are left."""
@@ -143,22 +148,28 @@ class Campaign:
         """Go through the table until the time is spent. A row that is there twice is tried again where it failed."""
         tried: set[str] = set()
         for wanted in table:
+            folder = self.place.find_folder(wanted)
             done = self.state["done"].get(wanted.name)
-            if done is not None and (done["is_whole"] or wanted.name not in tried):
+            is_here = done is not None and done["folder"] == folder.name
+            if done is not None and (is_here or not wanted.closes) and (done["is_whole"] or wanted.name not in tried):
                 continue
+            self.keep_time(() if wanted.closes else [row for row in table if row.closes])
             if self.failed >= MAX_FAILED:
                 self.say(f"{self.failed} measurements in a row ended without a block: the call ends, the next would fail alike")
                 return
             if missing := find_missing(wanted, self.place):
                 self.say(f"{wanted.name}: not begun, {missing} is not there; give its archive with --release")
                 continue
-            folder = self.place.find_folder(wanted)
             needed_s = self.guess(wanted, folder)
             if self.left_s < needed_s:
                 self.say(f"{wanted.name}: not begun, {needed_s:.0f} s are needed")
                 continue
             tried.add(wanted.name)
             self.measure(wanted, folder)
+
+    def keep_time(self, closing: Sequence[Wanted]) -> None:
+        """Keep as many seconds as a block takes of each of these."""
+        self.kept_s = sum(self.guess(row, self.place.find_folder(row)) for row in closing)
 
     def guess(self, wanted: Wanted, folder: Path) -> float:
         """What the next block takes: as long as the last one of this session, else as the table thinks."""
@@ -466,12 +477,17 @@ def describe(table: Sequence[Wanted], place: Place, state: Mapping[str, Any]) ->
     return "\n".join(lines)
 
 
-def choose(table: Sequence[Wanted], names: Sequence[str], gpus: int) -> list[Wanted]:
-    """The rows of so many GPUs: those named, in the order of their names, or all. End the call for a name that is none."""
+def choose(table: Sequence[Wanted], names: Sequence[str], gpus: int, *, has_more: bool = False) -> list[Wanted]:
+    """The rows of so many GPUs: those named, in the order of their names, or all; those that close come last.
+
+    `has_more` leaves what closes out. End the call for a name that is none.
+    """
     rows = {row.name: row for row in table if row.gpus == gpus}
     if unknown := [name for name in names if name not in rows]:
         sys.exit(f"--row {unknown[0]}: the table has no such row of {gpus} GPU(s)")
-    return [rows[name] for name in names] or list(rows.values())
+    chosen = [rows[name] for name in names] or list(rows.values())
+    closing = [row for row in rows.values() if row.closes and not has_more]
+    return [row for row in chosen if not row.closes] + closing
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -487,6 +503,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--home", type=Path, default=Path("/tmp/perfgate-campaign"))  # noqa: S108 - kept between calls
     parser.add_argument("--table", type=Path, default=HERE / "wanted.toml")
     parser.add_argument("--row", action="append", default=[], help="measure this row; repeatable, tried again if it failed")
+    parser.add_argument("--more", action="store_true", help="another campaign follows on this machine: leave what closes to it")
     parser.add_argument("--gpus", type=int, default=1, help="measure the rows whose servers take so many GPUs, and no others")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--retry", action="store_true", help="try again what failed, on this machine or another")
@@ -506,7 +523,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.retry:
         state["done"] = {name: done for name, done in state["done"].items() if done["is_whole"]}
     place = Place(home=home, number=state["machines"], python=options.python)
-    table = choose(read_table(options.table), options.row, options.gpus)
+    table = choose(read_table(options.table), options.row, options.gpus, has_more=options.more)
     if options.dry_run:
         print(describe(table, place, state))
         return 0

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Campaigns side by side on one machine, each with GPUs of its own and 16 cores for each of them, from one call to the next.
 #
-#   slots.sh start ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...   one slot for each list of rows of wanted.toml
+#   slots.sh start ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...   one slot for each list of rows of wanted.toml, then equal arms
+#   slots.sh more ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...    the same without these, since another start follows
 #   slots.sh wait WAIT_S                                                 what the slots have measured since
 #
 # ARCHIVES is a folder of what bundle.py packed; other releases and engines than the bundle's are laid beside it. SECONDS is how
@@ -9,14 +10,15 @@
 # they have: `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more. The
 # call in which the last slot ended leaves them in $OUT, too: `cat caches.tar.xz.* > ARCHIVES/caches.tar.xz` warms the next machine.
 #
-# Once all slots have ended, `start` may share the GPUs out anew: its slots are numbered on.
+# Once all slots have ended, `start` may share the GPUs out anew: its slots are numbered on, and find what earlier ones compiled.
 set -euo pipefail
 home=/tmp/perfgate-slots
 bundle=sglang-0.5.16.tar.xz
 
 start_slots() {
-  local archives=$1 seconds=$2 number gpu=0 rows row gpus devices cores releases=() carried=()
-  shift 2
+  local verb=$1 archives=$2 seconds=$3 number gpu=0 rows row gpus devices cores releases=() carried=() more=()
+  shift 3
+  [ "$verb" = start ] || more=(--more)
   mkdir -p "$home/archives"
   number=$(find "$home" -maxdepth 1 -name 'slot-*' | wc -l)
   rm -rf "$home/tree"
@@ -39,13 +41,12 @@ print(rows[sys.argv[1]])' "${rows%% *}")
     local names=()
     for row in $rows; do names+=(--row "$row"); done
     mkdir -p "$home/slot-$number"
-    # What earlier slots compiled, both arms find.
     if [ -d "$home/merged" ]; then
       cp -r "$home/merged/caches" "$home/slot-$number/caches"
       cp -r "$home/merged/caches/base" "$home/slot-$number/caches/candidate"
     fi
     CUDA_VISIBLE_DEVICES=$devices setsid taskset -c "$cores" python3 benchmarks/h200/campaign/campaign.py --seconds "$seconds" \
-      --home "$home/slot-$number" --out "$home/slot-$number/out" --gpus "$gpus" "${names[@]}" \
+      --home "$home/slot-$number" --out "$home/slot-$number/out" --gpus "$gpus" "${names[@]}" "${more[@]}" \
       --bundle "$home/archives/$bundle" "${releases[@]}" "${carried[@]}" > "$home/slot-$number/out.log" 2>&1 < /dev/null &
     gpu=$((gpu + gpus))
     number=$((number + 1))
@@ -83,13 +84,13 @@ bring_caches() {
 }
 
 case ${1:-} in
-  start)
-    start_slots "$2" "$3" "${@:5}"
+  start | more)
+    start_slots "$1" "$2" "$3" "${@:5}"
     wait_slots "$4"
     ;;
   wait) wait_slots "$2" ;;
   *)
-    sed -n '2,12s/^# \{0,1\}//p' "$0"
+    sed -n '2,13s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
