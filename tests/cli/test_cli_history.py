@@ -17,7 +17,7 @@ from perfgate.history.dashboard import link_places
 from perfgate.history.store import Store
 from perfgate.history.trends import SeriesPoint
 from tests.fakes.history import draw_levels, make_entry
-from tests.fakes.recorded import CUT_OFF, ROUTED, SLOWER, UNDECIDED
+from tests.fakes.recorded import ROUTED, SLOWER, UNDECIDED, bring_cut_off
 
 
 @pytest.fixture
@@ -81,15 +81,15 @@ def test_append__a_broken_folder_leaves_the_store_as_it_was(store, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    ("folder", "problem"),
+    ("find", "problem"),
     [
-        (CUT_OFF, "the session was cut off or still runs"),
-        (ROUTED, "is no result folder"),
-        (ROUTED / "x", "no such result folder"),
+        (bring_cut_off, "the session was cut off or still runs"),
+        (lambda: ROUTED, "is no result folder"),
+        (lambda: ROUTED / "x", "no such result folder"),
     ],
 )
-def test_append__refuses_what_is_no_whole_session(store, capsys, folder, problem):
-    assert main(["history", "append", str(folder)]) == 2
+def test_append__refuses_what_is_no_whole_session(store, capsys, find, problem):
+    assert main(["history", "append", str(find())]) == 2
     assert problem in read_error(capsys)
     assert not store.exists()
 

@@ -24,8 +24,6 @@ SLOWER = ROUTED / "mxfp4-mixed-c16-graphs-gpu-15"
 """The candidate was slowed on purpose, two blocks: REGRESSION."""
 UNDECIDED = ROUTED / "mxfp4-closed-c16-aa-2-m2"
 """Equal arms, two blocks: INCONCLUSIVE."""
-CUT_OFF = ROUTED / "mxfp4-mixed-c16-graphs-aa-5"
-"""Equal arms that ended after one block of four."""
 VOID = ROUTED / "dummy-closed-c16"
 """Plain dummy weights, which send every token to the same experts: INVALID."""
 
@@ -41,6 +39,11 @@ def bring_back(folder):
         return restore_all(folder)
     except InputError as error:
         pytest.skip(str(error))
+
+
+def bring_cut_off():
+    """Equal arms that ended after one block of four."""
+    return bring_back(ROUTED) / "mxfp4-mixed-c16-graphs-aa-5"
 
 
 def bring_fused():

@@ -29,7 +29,7 @@ from perfgate.releases.ledger import (
 from perfgate.releases.suite import Tried
 from perfgate.results.raw.pack import PACK_FILE, read_pack
 from perfgate.results.raw.packer import pack_folder
-from tests.fakes.recorded import CUT_OFF, EQUAL, ROUTED, SLOWER, VOID, bring_back
+from tests.fakes.recorded import EQUAL, ROUTED, SLOWER, VOID, bring_back, bring_cut_off
 from tests.fakes.requests import KeptProgress
 
 ROOT = Path(__file__).parents[2]
@@ -307,7 +307,7 @@ def test_add_session__of_another_machine_and_scenario(tmp_path):
 
 
 def test_add_session__that_was_cut_off_says_so_and_is_left_as_it_was(tmp_path):
-    session = unpack_session(copy_session(CUT_OFF, tmp_path / "session"))
+    session = unpack_session(copy_session(bring_cut_off(), tmp_path / "session"))
     before = list_content(session)
 
     found = add_session("0.5.17", session, tmp_path / "ledger")
@@ -320,7 +320,7 @@ def test_add_session__that_was_cut_off_says_so_and_is_left_as_it_was(tmp_path):
 
 
 def test_add_session__without_a_whole_block(tmp_path):
-    session = copy_session(CUT_OFF, tmp_path / "session")
+    session = copy_session(bring_cut_off(), tmp_path / "session")
     windows = (session / "windows.jsonl").read_text().splitlines(keepends=True)
     (session / "windows.jsonl").write_text("".join(windows[:4]))
 
