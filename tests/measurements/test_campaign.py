@@ -128,9 +128,16 @@ def test_run__every_machine_ends_with_equal_arms(place):
 def test_run__keeps_time_for_a_block_of_the_equal_arms(place):
     allow(place, 1, 2)
     call = make_call(place)
-    call.run([make_row("one", first_s=2000.0), make_row("aa", first_s=2000.0, closes=True)])
+    closing = make_row("aa", first_s=2000.0, closes=True)
+    call.run([make_row("one", first_s=2000.0, command=("run", "other", "--blocks", "2")), closing])
 
     assert list(call.state["done"]) == ["aa"]
+
+    # What serves the same scenario warms the caches for it.
+    call = make_call(place)
+    call.run([make_row("one", first_s=2000.0), closing])
+
+    assert list(call.state["done"]) == ["one", "aa"]
 
 
 def test_choose__equal_arms_come_last_unless_a_campaign_follows():

@@ -153,7 +153,7 @@ class Campaign:
             is_here = done is not None and done["folder"] == folder.name
             if done is not None and (is_here or not wanted.closes) and (done["is_whole"] or wanted.name not in tried):
                 continue
-            self.keep_time(() if wanted.closes else [row for row in table if row.closes])
+            self.kept_s = 0.0 if wanted.closes else sum(self.keep(row, wanted) for row in table if row.closes)
             if self.failed >= MAX_FAILED:
                 self.say(f"{self.failed} measurements in a row ended without a block: the call ends, the next would fail alike")
                 return
@@ -167,9 +167,10 @@ class Campaign:
             tried.add(wanted.name)
             self.measure(wanted, folder)
 
-    def keep_time(self, closing: Sequence[Wanted]) -> None:
-        """Keep as many seconds as a block takes of each of these."""
-        self.kept_s = sum(self.guess(row, self.place.find_folder(row)) for row in closing)
+    def keep(self, closing: Wanted, wanted: Wanted) -> float:
+        """Seconds of a block of what closes: a warm one where this measurement serves the same scenario."""
+        is_warmed = closing.scenario == wanted.scenario
+        return closing.block_s if is_warmed else self.guess(closing, self.place.find_folder(closing))
 
     def guess(self, wanted: Wanted, folder: Path) -> float:
         """What the next block takes: as long as the last one of this session, else as the table thinks."""
