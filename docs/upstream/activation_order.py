@@ -13,7 +13,7 @@ from statistics import median
 import torch
 from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
 
-TOP_K, WIDTH, LARGEST, ROUNDS = 4, 2880, 4096, 50
+TOP_K, WIDTH, ROUNDS = 4, 2880, 50
 ORDERS = ("4096", "1 1024 4096", "16 1 256 4096", "128 64 4096")
 
 
