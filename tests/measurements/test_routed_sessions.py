@@ -120,11 +120,16 @@ OUTCOMES = {
     "bf16-rate20-aa-1": Outcome.INCONCLUSIVE,
     "qwen3-mixed-c16-aa-1": Outcome.INCONCLUSIVE,
     "deepseek-mixed-c16-aa-1": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-rare-prefill-2": Outcome.REGRESSION,
+    "deepseek-closed-c16-gpu-100": Outcome.REGRESSION,
+    "mxfp4-mixed-c16-aa-17": Outcome.INCONCLUSIVE,
 }
-VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
+UNASKED = {"mxfp4-mixed-c16-aa-17"}
+"""Cut off before the candidate was asked which experts it chooses."""
+VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID and name not in UNASKED)
 MOE_LAYERS = {
     **dict.fromkeys(("qwen3-closed-c16-aa-1", "qwen3-mixed-c16-aa-1"), 48),
-    **dict.fromkeys(("deepseek-closed-c16-aa-2", "deepseek-mixed-c16-aa-1"), 4),
+    **dict.fromkeys(("deepseek-closed-c16-aa-2", "deepseek-closed-c16-gpu-100", "deepseek-mixed-c16-aa-1"), 4),
 }
 MIN_EFFECTIVE = 20.0
 """Of 32 experts: below this a layer does not do the work of the mixture of experts that it stands for."""
