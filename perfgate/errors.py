@@ -104,6 +104,12 @@ class CalibrationError(PerfgateError):
     exit_code = 3
 
 
+class EmptyMatrixError(PerfgateError):
+    """No cell of a matrix has what is to be drawn."""
+
+    exit_code = 3
+
+
 class EngineError(PerfgateError):
     """The serving engine is not installed in the arm's environment, or its version is unknown."""
 

@@ -75,19 +75,21 @@ def find(payload: Mapping[str, Any], path: str) -> Any:
 
 def find_sha(payload: Mapping[str, Any], path: str) -> str:
     """Find a commit. Raise InputError when what stands there is none."""
-    return _check(TypeAdapter(Sha), find(payload, path), path)
+    return _check(TypeAdapter(Sha), find(payload, path), path, "a commit's 40 hexadecimal digits")
 
 
 def find_repository(payload: Mapping[str, Any], path: str) -> str:
     """Find the name of a repository. Raise InputError when what stands there is none."""
-    return _check(TypeAdapter(Repository), find(payload, path), path)
+    return _check(TypeAdapter(Repository), find(payload, path), path, "OWNER/NAME")
 
 
-def _check(adapter: TypeAdapter[str], value: Any, path: str) -> str:
+def _check(adapter: TypeAdapter[str], value: Any, path: str, expected: str) -> str:
+    # What has no dot in its path was given to a command: an event holds each of these deeper.
+    place = f"event: {path}" if "." in path else f"--{path.replace('_', '-')}"
     try:
         return adapter.validate_python(value, strict=True)
     except ValidationError:
-        raise InputError(f"event: {path}: missing or not what it should be") from None
+        raise InputError(f"{place}: missing or not {expected}") from None
 
 
 def find_number(payload: Mapping[str, Any], path: str) -> int:

@@ -127,4 +127,4 @@ def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
 
 def load_settings(path: Path) -> Settings:
     """Read the file. Raise InputError naming the field that is wrong."""
-    return read_settings(path, Settings, "docs/how-to/github.md")
+    return read_settings(path, Settings, "`perfgate github init` writes one (docs/how-to/github.md)")

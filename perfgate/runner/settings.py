@@ -107,4 +107,4 @@ def load_runner(path: Path | None = None) -> Runner:
     Raise InputError naming what is wrong.
     """
     path = path or Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
-    return read_settings(path, Runner, "docs/how-to/runners.md")
+    return read_settings(path, Runner, "`perfgate runner init-host` writes one (docs/how-to/runners.md)")

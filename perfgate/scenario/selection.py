@@ -143,7 +143,7 @@ class Selection:
 
 def read_table(path: Path | None = None) -> SelectionTable:
     """The table that ships, or the one at `path`. Raise InputError naming the file and the field that is wrong."""
-    return read_settings(path or SCENARIO_DIR / PLAN, SelectionTable, "docs/how-to/plan.md")
+    return read_settings(path or SCENARIO_DIR / PLAN, SelectionTable, "docs/how-to/plan.md names the one that ships")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,12 @@ from perfgate.storage.stream import read_text
 T = TypeVar("T")
 
 
-def read_settings(path: Path, kind: type[T], page: str) -> T:
-    """Read the file at `path`; `page` of the documentation shows one. Raise InputError naming the field that is wrong."""
+def read_settings(path: Path, kind: type[T], remedy: str) -> T:
+    """Read the file at `path`; `remedy` says how to get one. Raise InputError naming the field that is wrong."""
     try:
         return adapt(kind).validate_python(tomllib.loads(read_text(path)))
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; {page} shows one") from None
+        raise InputError(f"{path}: no such file; {remedy}") from None
     except ValidationError as error:
         raise InputError(f"{path}: {describe_first(error, whole='file')}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

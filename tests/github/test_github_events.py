@@ -290,7 +290,7 @@ def test_load_settings__names_what_is_wrong(tmp_path, text, named):
 
 
 def test_load_settings__no_file(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="no such file; `perfgate github init` writes one"):
         load_settings(tmp_path / "s.toml")
 
 

@@ -18,9 +18,10 @@ from perfgate.report.words.breakdown import (
     describe_code,
     describe_launches,
     describe_ledger,
+    describe_where,
     find_loss,
 )
-from perfgate.results.profiling.attribution import LaunchDifference, LayerDifference
+from perfgate.results.profiling.attribution import LaunchDifference, LayerDifference, name_unnamed
 from perfgate.results.profiling.host_counts import HostCount
 from tests.fakes.verdicts import make_attribution, make_part, median
 
@@ -73,6 +74,16 @@ def test_describe_ledger__new_gone_and_more_often():
         "all others run as often."
     )
     assert build_breakdown(count_calls(*parts)).sentence.endswith("all others run as often.")
+
+
+def test_describe__a_kernel_whose_name_was_left_behind():
+    """Its digest alone would not say what it is, and "new" stands once."""
+    part = make_part(
+        name_unnamed("kernel", "a5a2729ffa0e"), base_us=0.0, candidate_us=24.0, base_count=0.0, candidate_count=24.0
+    )
+
+    assert describe_where(make_attribution(part), 24.0).startswith("new kernel a5a2729ffa0e +24.0 us a step, all of the loss")
+    assert "+24.0 new kernel a5a2729ffa0e;" in describe_ledger(count_calls(make_part("attention"), part))
 
 
 def test_describe_ledger__the_same_calls_and_none_that_were_summed_up():

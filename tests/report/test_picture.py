@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from perfgate.core import Arm, Role, Window
-from perfgate.errors import InputError
+from perfgate.errors import PerfgateError
 from perfgate.report.cells import remark, tabulate_best
 from perfgate.report.chart.curves import draw_servers, trace_servers
 from perfgate.report.chart.picture import render_picture, save_curve_plot
@@ -94,16 +94,18 @@ def test_render_picture__its_plane_stands_below_title_and_legend():
 
 
 @pytest.mark.parametrize(
-    ("cells", "name", "message"),
+    ("cells", "name", "message", "code"),
     [
-        (CELLS, "curve.png", r"must end in \.svg"),
-        (CELLS[1:2], "curve.svg", "no cell has a throughput and an ITL"),
-        (CELLS, "missing/curve.svg", "cannot be written"),
+        (CELLS, "curve.png", r"must end in \.svg", 2),
+        (CELLS[1:2], "curve.svg", "no cell has a throughput and an ITL", 3),
+        (CELLS, "missing/curve.svg", "cannot be written", 2),
     ],
 )
-def test_save_curve_plot__refused(tmp_path, cells, name, message):
-    with pytest.raises(InputError, match=message):
+def test_save_curve_plot__refused(tmp_path, cells, name, message, code):
+    with pytest.raises(PerfgateError, match=message) as refusal:
         save_curve_plot(cells, "a sweep", tmp_path / name)
+
+    assert refusal.value.exit_code == code
 
     assert list(tmp_path.iterdir()) == []
 

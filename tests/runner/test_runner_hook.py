@@ -187,6 +187,11 @@ def test_load_runner__names_what_is_wrong(tmp_path, monkeypatch, text, named):
         load_runner()
 
 
+def test_load_runner__no_file(tmp_path):
+    with pytest.raises(InputError, match=r"r\.toml: no such file; `perfgate runner init-host` writes one"):
+        load_runner(tmp_path / "r.toml")
+
+
 def test_completed__says_what_is_left(capsys):
     assert main(["runner", "hook", "completed"]) == 0
     assert "left behind" not in capsys.readouterr().out or shutil.which("nvidia-smi")

@@ -100,7 +100,7 @@ def list_next(outcome: str, folder: Path) -> Iterator[str]:
     """Three commands that a reader of the demo types next."""
     other = "invalid" if outcome == "regression" else "regression"
     rows = (
-        (f"perfgate explain {folder}", "why, in five sentences"),
+        (f"perfgate explain {folder}", "why"),
         (f"perfgate demo {other}", "another outcome"),
         ("perfgate doctor", "what this machine can measure"),
     )

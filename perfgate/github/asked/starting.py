@@ -95,7 +95,7 @@ def _resolve(request: CommandRequest, ref: str) -> str:
             answer: Any = request.github.get(f"{place}/{quote(path)}", per_page=1)
         except GitHubNotFoundError:
             continue
-        found = find_sha(answer, "sha")
+        found = find_sha({"commit": answer}, "commit.sha")
         if is_sha(ref) and found != ref:
             raise InputError(f"{ref}: GitHub has another commit of that name, {found}")
         return found

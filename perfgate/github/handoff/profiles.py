@@ -22,6 +22,7 @@ from perfgate.results.profiling.attribution import (
     KernelDifference,
     LaunchDifference,
     LayerDifference,
+    name_unnamed,
     rank,
     rank_layer,
     summarise,
@@ -75,7 +76,7 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
     """Write the numbers into a result folder; a kernel that the base does not call is named by its digest."""
     parts = tuple(
         KernelDifference(
-            name=part.name or f"new {entry.kind} {part.digest}",
+            name=part.name or name_unnamed(entry.kind, part.digest),
             base_us=part.base_us,
             candidate_us=part.candidate_us,
             base_count=part.base_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from perfgate.errors import InputError
+from perfgate.errors import EmptyMatrixError, InputError
 from perfgate.metrics import METRICS
 from perfgate.report.chart.curves import ACROSS, list_effects, list_servers, plot_effects, plot_servers, trace_servers
 from perfgate.report.chart.letters import fold_text, measure_text
@@ -30,11 +30,11 @@ SIGN = 48.0
 def save_curve_plot(cells: Sequence[CellResult], title: str, path: Path) -> None:
     """Draw the cells that have results, in the order of the file.
 
-    Raise InputError where none has, for a name that is no SVG file's, and for a place that cannot be written.
+    Raise EmptyMatrixError where none has, and InputError for a name that is no SVG file's and a place that cannot be written.
     """
     points = trace_servers(cells)
     if not points:
-        raise InputError(f"--picture {path}: no cell has a throughput and an ITL to draw; the table says why")
+        raise EmptyMatrixError(f"--picture {path}: no cell has a throughput and an ITL to draw; the table says why")
     x_title = f"{METRICS[ACROSS].title}, {METRICS[ACROSS].unit}"
     save_picture(path, title, plot_servers(points, WIDTH, x_title), [line.key for line in list_servers(points)])
 

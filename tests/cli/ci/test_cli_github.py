@@ -654,8 +654,8 @@ def test_admit__scenarios_with_commas_between(tmp_path, only, wanted):
     ("options", "reason"),
     [
         (["--head-sha", NEW], "is at aaaa"),
-        (["--head-sha", "a" * 12], "head_sha: missing or not"),
-        (["--head-sha", ""], "head_sha: missing or not"),
+        (["--head-sha", "a" * 12], "--head-sha: missing or not"),
+        (["--head-sha", ""], "--head-sha: missing or not"),
         (["--head-sha", HEAD, "--ref", "refs/heads/evil"], "the workflow runs from refs/heads/main only"),
         (["--head-sha", HEAD, "--ref", "refs/pull/7/merge"], "the workflow runs from refs/heads/main only"),
         (["--head-sha", HEAD, "--hardware", "h20"], "no such machine"),
@@ -1272,7 +1272,7 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"commit": "c" * 12}, "commit: missing"),
+        ({"commit": "c" * 12}, "perfgate: --commit: missing or not a commit's 40 hexadecimal digits"),
         ({"scenario": "nonsense"}, "--scenario nonsense: does not ship"),
         ({"scenario": '"]\n[x'}, "not a valid name"),
     ],
