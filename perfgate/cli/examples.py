@@ -98,7 +98,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "model verify": ("perfgate model verify build/tiny --scenario cpu-moe",),
     "pack": ("perfgate pack perfgate-results/cpu-moe-20261122-120000",),
     "plan": (
-        "perfgate plan --changed python/sglang/srt/managers/scheduler.py --minutes 15",
+        "perfgate plan --changed python/sglang/srt/managers/scheduler.py --minutes 20",
         "perfgate plan --model cpu --changed - < changed.txt",
     ),
     "power": (

@@ -50,7 +50,7 @@ class TouchRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPrice:
-    """Seconds that a block takes under `load` with warm caches. `measured` names the models that it was measured with."""
+    """Seconds of a later block under `load` with warm caches. `measured` names the models that it was measured with."""
 
     load: str
     block_s: Seconds
@@ -60,12 +60,16 @@ class BlockPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionTable:
-    """The rules, in their order, the loads that every change is measured under, and what a block of each costs."""
+    """The rules, in their order, the loads that every change is measured under, and what a block of each costs.
+
+    `first_block_s` are the seconds by which the first block of a session on a GPU outlasts a later one.
+    """
 
     always: Annotated[tuple[str, ...], Field(min_length=1)]
     always_cpu: Annotated[tuple[str, ...], Field(min_length=1)]
     rules: tuple[TouchRule, ...]
     prices: tuple[BlockPrice, ...]
+    first_block_s: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0.0
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
@@ -259,7 +263,9 @@ def _fit(table: SelectionTable, asked: SelectionRequest, loads: Sequence[str]) -
     for number in range(max(map(len, looks.values()), default=0)):
         for load in (load for load in looks if number < len(looks[load])):
             had = looks[load][number - 1] if number else 0
-            cost_s = table.find_price(load).block_s * (looks[load][number] - had)
+            cost_s = _price(table, asked.model, load, looks[load][number]) - (
+                _price(table, asked.model, load, had) if had else 0.0
+            )
             if blocks.get(load, 0) == had and cost_s <= left_s:
                 blocks[load] = looks[load][number]
                 left_s -= cost_s
@@ -272,7 +278,12 @@ def _fit(table: SelectionTable, asked: SelectionRequest, loads: Sequence[str]) -
 
 
 def _price_first_look(table: SelectionTable, model: str, load: str) -> float:
-    return table.find_price(load).block_s * _list_looks(model, load)[0] / 60
+    return _price(table, model, load, _list_looks(model, load)[0]) / 60
+
+
+def _price(table: SelectionTable, model: str, load: str, blocks: int) -> float:
+    """Seconds of a session of so many blocks."""
+    return table.find_price(load).block_s * blocks + (0.0 if model == CPU else table.first_block_s)
 
 
 def _list_looks(model: str, load: str) -> tuple[int, ...]:
@@ -284,7 +295,7 @@ def _describe_selected(table: SelectionTable, model: str, load: str, blocks: int
     return SelectedScenario(
         scenario=name_scenario(model, load),
         blocks=blocks,
-        minutes=round(price.block_s * blocks / 60, 1),
+        minutes=round(_price(table, model, load, blocks) / 60, 1),
         is_reckoned=model not in price.measured,
         reason=reason,
         gpus=load_scenario(name_scenario(model, load)).server.gpus,

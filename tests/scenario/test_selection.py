@@ -162,7 +162,7 @@ def test_select__a_model_without_what_is_always_measured_has_its_first_load():
     found = select(read_table(), "README.md", model=SPREAD)
 
     assert [(one.scenario, one.reason) for one in found.selected] == [(f"{SPREAD}-closed-c16", "every change")]
-    with pytest.raises(InputError, match=r"--minutes 1: closed-c16 takes 5\.0 to its first look"):
+    with pytest.raises(InputError, match=r"--minutes 1: closed-c16 takes 6\.0 to its first look"):
         select(read_table(), model=SPREAD, minutes=1.0)
 
 
@@ -183,11 +183,27 @@ def test_choose_listed__a_model_without_what_is_always_measured():
     assert choose_listed(read_table(), listed, ("README.md",), 15.0) == listed
 
 
-def test_select__scheduler_in_fifteen_minutes_sees_one_user_and_many():
-    found = select(read_table(), SCHEDULER)
+def test_select__scheduler_in_twenty_minutes_sees_one_user_and_many():
+    found = select(read_table(), SCHEDULER, minutes=20.0)
 
     assert name(found) == ["mixed-c16", "c1", "mixed-c64"]
-    assert found.total_minutes <= 15.0
+    assert found.total_minutes <= 20.0
+
+
+def test_select__the_first_block_of_a_session_on_a_gpu_takes_longer(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(f"first_block_s = 30.0\n{TABLE}")
+    first = select(read_table(path), "a/managers/scheduler.py", minutes=2.5)
+    more = select(read_table(path), "README.md", minutes=4.5)
+    cpu = select(read_table(path), "README.md", minutes=2.0, model="cpu")
+
+    assert [(one.blocks, one.minutes) for one in (*first.selected, *more.selected, *cpu.selected)] == [
+        (2, 2.5),
+        (4, 4.5),
+        (2, 2.0),
+    ]
+    with pytest.raises(InputError, match=r"--minutes 2\.4: mixed-c16 takes 2\.5 to its first look"):
+        select(read_table(path), "README.md", minutes=2.4)
 
 
 def test_select__cpu_names_its_scenarios_whole():

@@ -26,7 +26,7 @@ from perfgate.storage.stream import STREAM, read_text
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
-    default=15.0,
+    default=20.0,
     show_default=True,
     help="By the clock, of one machine.",
 )

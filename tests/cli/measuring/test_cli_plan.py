@@ -9,7 +9,7 @@ PATH = "python/sglang/srt/managers/scheduler.py"
 
 
 def test_plan__prints_commands_to_paste(capsys):
-    assert main(["plan", "--changed", PATH, "--minutes", "15"]) == 0
+    assert main(["plan", "--changed", PATH, "--minutes", "20"]) == 0
 
     said = capsys.readouterr().out.splitlines()
     assert "perfgate gate gpt-oss-20b-shape-mxfp4-mixed-c16 --blocks 2 --scenarios-in-pr 3" in said
@@ -38,7 +38,7 @@ def test_plan__what_takes_two_gpus_costs_twice_the_gpu_minutes(capsys):
         said.append(capsys.readouterr().out)
 
     assert (found["scenario"], found["gpus"]) == ("gpt-oss-20b-shape-mxfp4-tp2-closed-c16", 2)
-    assert f"{found['minutes']:.1f} of 15 minutes, {2 * found['minutes']:.1f} GPU-minutes;" in said[0]
+    assert f"{found['minutes']:.1f} of 20 minutes, {2 * found['minutes']:.1f} GPU-minutes;" in said[0]
     assert "GPU-minutes" not in said[1]
 
 
