@@ -112,7 +112,7 @@ def list_steps(repository: str, server_url: str, machines: Sequence[str], *, has
         (f"A machine of each kind: {', '.join(machines)}", f"{server_url}/{SOURCE}/blob/main/docs/how-to/runners.md"),
         ("Look at the machines once", f"{site}/actions/workflows/perfgate-runners.yml"),
         (
-            "Measure the main branch thrice, and merge what is proposed",
+            "Measure the main branch, and merge what is proposed each night until 20 blocks are stored",
             f"{site}/actions/workflows/perfgate-baseline.yml",
         ),
         (f"Require the check '{CHECK}' and the statuses {statuses} of the default branch", f"{site}/settings/rules"),
