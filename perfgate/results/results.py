@@ -128,7 +128,7 @@ def load_windows(
     windows: list[Window] = []
     superseded: list[Window] = []
     damage: list[Damage] = []
-    if index and not (folder / EVENTS_FILE).exists():
+    if index and not events:
         damage.append(Damage(kind=DamageKind.NO_EVENTS, file=EVENTS_FILE))
     for entry in index:
         found = _load_window(folder, entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -76,8 +77,9 @@ def test_choose_baseline__one_that_cannot_be_this_sessions(folder, tmp_path, cap
         assert error.count("\n") == 1
 
 
-def test_load_results__events_that_were_taken_away(folder, capsys):
-    (folder / "events.jsonl").unlink()
+@pytest.mark.parametrize("take", [Path.unlink, lambda events: events.write_bytes(b"")], ids=["file", "lines"])
+def test_load_results__events_that_were_taken_away(folder, capsys, take):
+    take(folder / "events.jsonl")
 
     assert main(["check", str(folder)]) == 3
     assert "events.jsonl is missing although windows were measured" in capsys.readouterr().out
