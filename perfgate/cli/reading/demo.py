@@ -118,8 +118,13 @@ def copy_recording(outcome: str, target: Path) -> Path:
         return target
     try:
         shutil.copytree(source, target)
-    except OSError as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror}); give another folder with --out") from None
+    except BaseException as error:
+        # Half a copy would pass for the whole one the next time.
+        shutil.rmtree(target, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        reason = error.args[0][0][-1] if isinstance(error, shutil.Error) else error.strerror
+        raise InputError(f"{target}: cannot be written ({reason}); give another folder with --out") from None
     return target
 
 
