@@ -167,6 +167,8 @@ class DamageKind(Enum):
     """It is no output of a load generator."""
     NO_CHOICES = auto()
     """The server does not report which experts were chosen."""
+    NO_WINDOWS = auto()
+    """It is the index, which has no window of the block `detail`, although that block was measured to its end."""
     NO_EVENTS = auto()
     """It is the log of events, which is missing although windows were measured."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import TracebackType
@@ -12,11 +16,15 @@ import click
 from perfgate import __version__
 from perfgate.cli.examples import add_examples
 from perfgate.cli.lazy_group import LazyGroup
-from perfgate.errors import PerfgateError
+from perfgate.errors import InputError, PerfgateError
 from perfgate_moe.errors import MoeError
 
 DEFECT = 70
 """The exit code of an unexpected exception: EX_SOFTWARE of sysexits.h."""
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""A place that takes no more is no defect of ours."""
+UNREAD = 128 + signal.SIGPIPE
+"""The exit code when nobody reads on: what a shell makes of the signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +135,22 @@ add_examples(program, "")
 def run() -> None:
     """The program. An unexpected exception ends with 70, because Python's own exit code 1 would say REGRESSION."""
     sys.excepthook = end_defective
+    _open_closed_streams()
     sys.exit(main())
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where a standard stream is closed; else the next file that is opened would become that stream."""
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            # The lowest free number is the stream's own.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), "w" if flags else "r", encoding="utf-8"))
 
 
 def end_defective(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback, which is needed to correct the defect, and end with 70."""
     sys.__excepthook__(kind, error, trace)
-    print(f"perfgate: a defect of perfgate itself, please report it: {kind.__name__}", file=sys.stderr)
+    _tell(f"a defect of perfgate itself, please report it: {kind.__name__}")
     raise SystemExit(DEFECT)
 
 
@@ -142,12 +159,29 @@ def main(argv: list[str] | None = None) -> int:
     try:
         result = program.main(args=argv, prog_name="perfgate", standalone_mode=False)
     except (PerfgateError, MoeError) as error:
-        print(f"perfgate: {error}", file=sys.stderr)
+        _tell(error)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):
+            error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        print("perfgate: interrupted", file=sys.stderr)
+        _tell("interrupted")
         return 130
+    except SystemExit as error:
+        if error.code != 1:
+            raise
+        # So click ends where nobody reads standard output on; this code would say REGRESSION.
+        return UNREAD
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _tell(f"output cannot be written ({error.strerror}); make room or choose another place, then run it again")
+        return InputError.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _tell(message: object) -> None:
+    """Print a line on standard error; where that takes none, the exit code alone tells."""
+    with suppress(OSError):
+        print(f"perfgate: {message}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import click
@@ -10,6 +11,17 @@ from perfgate.errors import InputError
 
 MAY_BE_EMPTY = frozenset({"--arg", "--both-arg", "--candidate-arg", "--head-sha", "--base-sha"})
 """Besides options whose default is empty: an argument of an engine, and the commits of an event that measures nothing."""
+
+
+class Number(click.FloatRange):
+    """A number in a range; unlike its parent it knows that NaN is none, and that nothing lasts for ever."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read a number that is finite."""
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class _Given(click.ParamType[Any]):

@@ -88,6 +88,7 @@ def build_baseline(
     A/A sessions teach what a block's difference does when nothing changed; of any other session only the base arm counts.
     """
     rows = collect_rows(scenario, fingerprint, recorded, epoch=1)
+    _refuse_copies(rows)
     empty = Baseline(
         scenario=scenario.name,
         workload_hash=scenario.workload_hash,
@@ -114,9 +115,7 @@ def extend_baseline(
     faster = not slower and is_faster(baseline, scenario, recorded)
     newest = max(start.epoch for start in baseline.starts)
     rows = collect_rows(scenario, baseline.fingerprint, recorded, epoch=newest + (bool(slower) or faster))
-    known = {(row[0].session, row[0].block, row[0].arm) for row in _list_rows(baseline)}
-    if again := sorted({start.session for start, _ in rows if (start.session, start.block, start.arm) in known}):
-        raise BaselineError(f"session {again[0]} is in the baseline already; adding it twice would count its noise twice")
+    _refuse_copies(rows, _list_rows(baseline))
     grown = _fill(baseline, [*_list_rows(baseline), *rows], baseline.metrics)
     action: Literal["accepted slower", "became faster", "added"] = (
         "accepted slower" if slower else "became faster" if faster else "added"
@@ -124,6 +123,25 @@ def extend_baseline(
     grown = record_change(grown, action, recorded, (accept_slower or "") if slower else "")
     at = max(one.at for one in recorded)
     return pin_anchor(grown, at, f"accepted: {accept_slower}", slower)
+
+
+def _refuse_copies(rows: Iterable[Row], stored: Iterable[Row] = ()) -> None:
+    """Raise BaselineError for a start that is stored already or given twice, be it under another name."""
+    known = {key for row in stored for key in _identify(row)}
+    for row in rows:
+        keys = _identify(row)
+        if not known.isdisjoint(keys):
+            raise BaselineError(
+                f"session {row[0].session} is in the baseline already or given twice, maybe under another name; leave it out: "
+                "its noise would count twice"
+            )
+        known.update(keys)
+
+
+def _identify(row: Row) -> tuple[object, object]:
+    """What no two starts share: their place in a session of that name, and the same place with the same values."""
+    start, values = row
+    return (start.session, start.block, start.arm), (start.at, start.block, start.arm, frozenset(values.items()))
 
 
 def _list_rows(baseline: Baseline) -> list[Row]:

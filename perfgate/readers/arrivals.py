@@ -20,9 +20,12 @@ from perfgate.storage.schema import check_value, parse_json
 BLOCK_TOKENS = 512
 HINT = "correct or leave out that line"
 
-Tokens = Annotated[int, Field(gt=0)]
+# Longer than the context of any model: drawing such a prompt would take the client's memory.
+MOST_TOKENS = 100_000_000
+
+Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
 # Strict: JSON has numbers, CSV has text alone.
-StrictTokens = Annotated[int, Field(gt=0, strict=True)]
+StrictTokens = Annotated[int, Field(gt=0, le=MOST_TOKENS, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

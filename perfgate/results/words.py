@@ -51,6 +51,7 @@ _DAMAGE = {
     DamageKind.TORN_PACK: "{file} cannot be read: {detail} is damaged before its end; copy it again",
     DamageKind.NO_RESULT: "the load generator's output is no result: {detail}",
     DamageKind.NO_CHOICES: "{file}: {detail}; the folder was damaged, measure again",
+    DamageKind.NO_WINDOWS: "{file} has no window of block {detail}, which ended: the folder was changed; measure again",
     DamageKind.NO_EVENTS: "{file} is missing although windows were measured: what voided them stood there; measure again",
 }
 

@@ -61,6 +61,8 @@ def _begin(folder: Path, layout: FolderLayout, text: str, record: FolderRecord) 
     try:
         if (folder / layout.record_file).exists():
             raise EvidenceError(f"{folder}: already holds a {layout.what}; continue with --resume, or give a new folder")
+        if any((folder / name).exists() for name in (INDEX_FILE, EVENTS_FILE)):
+            raise EvidenceError(f"{folder}: already holds other results than a {layout.what}; give a new folder")
         (folder / LOG_DIR).mkdir(parents=True, exist_ok=True)
         write_atomically(folder / layout.text_file, text.encode())
         # The record comes last: it marks the folder as begun.

@@ -21,12 +21,16 @@ def open_folder(folder: Path, option: str = "") -> Path:
 
 
 def write_file(content: bytes, file: Path, option: str = "") -> None:
-    """Write a file whole or not at all, or standard output for `-`.
+    """Write a file whole or not at all, or standard output for `-`; a device or a pipe takes the bytes and stays what it is.
 
     Raise InputError, with the `option` that named it or its folder, where it cannot be written.
     """
     try:
-        write_atomically(file, content)
+        if file.exists() and not file.is_file():
+            with file.open("wb") as device:
+                device.write(content)
+        else:
+            write_atomically(file, content)
     except BrokenPipeError:
         # The reader has seen enough; click ends the program.
         raise

@@ -29,8 +29,11 @@ def write_site(folder: Path, pyproject: Path | None = None) -> Path:
         for group, entries in project.get("entry-points", {}).items()
     ]
     made = folder / f"{project['name'].replace('-', '_')}-{__version__}.dist-info"
-    made.mkdir(parents=True, exist_ok=True)
     metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {__version__}\n"
-    (made / "METADATA").write_text(metadata, encoding="utf-8")
-    (made / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
+    try:
+        made.mkdir(parents=True, exist_ok=True)
+        (made / "METADATA").write_text(metadata, encoding="utf-8")
+        (made / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
+    except OSError as error:
+        raise MoeInputError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
     return made

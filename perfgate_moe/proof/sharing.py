@@ -23,6 +23,7 @@ from typing import IO, Any, Self
 import torch
 
 from perfgate_moe.build.checkout import HangWatch, end_group, read_last_line, start_module
+from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.examiner import READY, read_object
 
@@ -93,9 +94,13 @@ def count_case_bytes(case: LayerCase) -> int:
 
 
 def count_free_bytes(device: str) -> int:
-    """Free memory of a GPU, or what Linux says is available for a CPU."""
-    if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    """Free memory of a GPU, or what Linux says is available for a CPU. Raise MoeInputError where torch sees no such device."""
+    try:
+        if torch.empty(0, device=device).is_cuda:
+            return int(torch.cuda.mem_get_info(device)[0])
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise MoeInputError(f"--device {device}: torch sees none here ({reason}); give cpu, or one that is here") from None
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from tests.fakes.recorded import SLOWER
+
 BROKEN = """
 import sys
 from perfgate import cli
@@ -33,3 +37,30 @@ def test_run__a_command_ends_as_it_did():
 
     assert done.returncode == 2
     assert done.stderr.startswith("perfgate: no-such-folder: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "streams", "code"),
+    [
+        (f"check {SLOWER}", ">&-", 1),
+        (f"check {SLOWER}", ">&- 2>&- <&-", 1),
+        ("show -", "<&-", 2),
+        ("check no-such-folder", "2>&-", 2),
+        ("check no-such-folder", "2>/dev/full", 2),
+        (f"check {SLOWER}", ">/dev/full", 2),
+        (f"check {SLOWER} --format json", ">/dev/full", 2),
+        ("--help", ">/dev/full", 2),
+    ],
+)
+def test_run__streams_that_take_or_give_nothing(words, streams, code):
+    command = f"{sys.executable} -m perfgate {words} {streams}"
+    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert done.returncode == code
+    assert done.stderr.count("\n") == (code == 2 and "2>" not in streams)
+
+
+def test_run__a_reader_that_leaves_is_no_regression():
+    pipe = f"set -o pipefail; {sys.executable} -m perfgate schema | true"
+
+    assert subprocess.run(["/bin/bash", "-c", pipe], check=False).returncode == 141

@@ -31,6 +31,21 @@ def test_refuse_empty__every_option_that_does_not_allow_it(name, option, capsys)
     assert capsys.readouterr().err == f"perfgate: {option.opts[0]}: is empty; give it a value, or leave it out\n"
 
 
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        pytest.param(name, option.opts[0], id=f"{name} {option.opts[0]}")
+        for name, command in list_leaves(program)
+        for option in command.params
+        if isinstance(option.type, click.types.FloatParamType)
+    ],
+)
+def test_number__every_option_refuses_what_is_none(name, option, value, capsys):
+    assert main([*name.split(), option, value]) == 2
+    assert option in capsys.readouterr().err
+
+
 def test_refuse_empty__knows_no_option_that_is_gone():
     assert {option.opts[0] for _, option in ALLOWED} >= MAY_BE_EMPTY
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 
@@ -91,3 +92,14 @@ def test_open_file__each_reader_gets_all_of_it(type_in):
     type_in(b"all")
     with open_file(STREAM) as first, open_file(STREAM) as second:
         assert (first.read(), second.read()) == (b"all", b"all")
+
+
+def test_write_file__pipe_stays_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["check", str(SLOWER), "--output", str(tmp_path / "pipe")]) == 1
+        assert os.read(reader, 10) == b"REGRESSION"
+        assert (tmp_path / "pipe").is_fifo()
+    finally:
+        os.close(reader)

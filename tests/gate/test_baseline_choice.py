@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from perfgate.core import Fingerprint
 from perfgate.errors import EvidenceError
 from perfgate.gate.baselines import find_path, save_baseline
 from perfgate.gate.reports import write_report
+from tests.fakes.recorded import SLOWER
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()
@@ -76,8 +80,19 @@ def test_choose_baseline__one_that_cannot_be_this_sessions(folder, tmp_path, cap
         assert error.count("\n") == 1
 
 
-def test_load_results__events_that_were_taken_away(folder, capsys):
-    (folder / "events.jsonl").unlink()
+def test_load_results__last_block_that_was_taken_out_of_the_index(tmp_path, capsys):
+    folder = Path(shutil.copytree(SLOWER, tmp_path / "slower"))
+    lines = (folder / "windows.jsonl").read_text().splitlines(keepends=True)
+    last = max(json.loads(line)["block"] for line in lines)
+    (folder / "windows.jsonl").write_text("".join(line for line in lines if json.loads(line)["block"] < last))
+
+    assert main(["check", str(folder)]) == 3
+    assert f"INVALID: windows.jsonl has no window of block {last}, which ended" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("take", [Path.unlink, lambda events: events.write_bytes(b"")], ids=["file", "lines"])
+def test_load_results__events_that_were_taken_away(folder, capsys, take):
+    take(folder / "events.jsonl")
 
     assert main(["check", str(folder)]) == 3
     assert "events.jsonl is missing although windows were measured" in capsys.readouterr().out

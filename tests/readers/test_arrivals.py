@@ -84,6 +84,11 @@ def test_read_arrivals__what_lies_behind_the_slice_is_not_read(read):
         (MOONCAKE.replace("1600", "1600,,"), "trace:3: not valid JSON ("),
         (MOONCAKE.encode().replace(b"1600", b"16\xff0"), "trace:3: not valid JSON ("),
         (BURST_GPT.replace(",230,", ",0,"), "trace:3: Response tokens: Input should be greater than 0"),
+        (
+            BURST_GPT.replace(",230,", f",{'9' * 400},"),
+            "trace:3: Response tokens: Input should be less than or equal to 100000000",
+        ),
+        (MOONCAKE.replace("30,", f"{10**15},"), "trace:3: input_length: Input should be less than or equal to"),
         (BURST_GPT.replace("45.5", "4.5"), "trace:3: its time is before"),
         (AZURE.replace(",8\n", "\n"), "trace:3: GeneratedTokens: Input should be a valid integer"),
         (AZURE.replace("2023-11-16 18:17:04", "soon"), "trace:3: TIMESTAMP: Input should be a valid datetime"),

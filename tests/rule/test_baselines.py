@@ -230,6 +230,21 @@ def test_extend_baseline__the_same_session_twice():
         extend_baseline(grown, SCENARIO, [_main(20)])
 
 
+def test_extend_baseline__a_copy_under_another_name():
+    grown = extend_baseline(BASELINE, SCENARIO, [_main(20)])
+
+    with pytest.raises(BaselineError, match="session copy is in the baseline already or given twice"):
+        extend_baseline(grown, SCENARIO, [replace(_main(20), name="copy")])
+
+
+@pytest.mark.parametrize("name", ["session-1", "copy"])
+def test_build_baseline__one_session_given_twice(name):
+    aa = record(make_session(SCENARIO, blocks=2, is_aa=True))
+
+    with pytest.raises(BaselineError, match=f"session {name} is in the baseline already or given twice"):
+        build_baseline(SCENARIO, HARDWARE, [aa, replace(aa, name=name)])
+
+
 def test_extend_baseline__slower_needs_a_reason_and_keeps_it():
     with pytest.raises(BaselineError, match=r"worse than the stored level; find the cause, or record .* --accept-slower"):
         extend_baseline(BASELINE, SCENARIO, [_main(20, worse=0.1)])

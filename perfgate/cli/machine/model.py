@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.completion import complete_scenario
+from perfgate.cli.given import Number
 from perfgate.cli.output import FILE, add_format_option, print_json, print_table, say
 from perfgate.errors import InputError, ModelError
 from perfgate.report.expert_use import REASONS, tabulate_use
@@ -111,7 +112,7 @@ def _show_use(use: ExpertUse, style: str) -> None:
 )
 @click.option(
     "--imbalance",
-    type=click.FloatRange(min=1.0),
+    type=Number(min=1.0),
     metavar="X",
     help=f"Load of a layer's most popular expert over the mean load. [default: {DEFAULT_IMBALANCE:g}]",
 )

@@ -11,6 +11,7 @@ from types import FrameType
 
 import click
 
+from perfgate.cli.given import Number
 from perfgate.cli.output import FILE, add_format_option, say
 from perfgate.errors import InputError, RunnerError, TelemetryError
 from perfgate.machine.fingerprint import read_build
@@ -97,9 +98,7 @@ def status(kernel_log: Path, style: str) -> int:
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="How many GPUs the command needs.")
 @click.option("--exclusive", is_flag=True, help="Reserve the whole host.")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Seconds to wait."
-)
+@click.option("--timeout", "timeout_s", type=Number(min=0), default=3600.0, show_default=True, help="Seconds to wait.")
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]) -> int:
     """Reserve a GPU, set CUDA_VISIBLE_DEVICES and run COMMAND. The exit code is COMMAND's.

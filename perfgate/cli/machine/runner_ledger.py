@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from perfgate.cli.given import Number
 from perfgate.cli.machine.runner_slot import build_app
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import GitHubError, RunnerError
@@ -64,7 +65,7 @@ def _read(runner: Runner, name: str) -> tuple[Note | None, Sequence[Mapping[str,
 
 
 @ledger.command()
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, help="How far back.")
+@click.option("--days", type=Number(min=0, min_open=True), default=1.0, show_default=True, help="How far back.")
 @add_format_option
 def show(days: float, style: str) -> int:
     """Show the jobs of this machine, the newest last, and what each user and repository used."""

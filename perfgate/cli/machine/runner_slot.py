@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from perfgate.cli.given import Number
 from perfgate.cli.output import add_format_option, print_json, print_result, say
 from perfgate.errors import GitHubError, InputError, PerfgateError, RunnerError
 from perfgate.github.registration import App, list_waiting, register
@@ -59,7 +60,7 @@ def completed(style: str) -> int:
 
 @click.command()
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=100.0, show_default=True, help="Seconds to wait for memory."
+    "--timeout", "timeout_s", type=Number(min=0), default=100.0, show_default=True, help="Seconds to wait for memory."
 )
 @add_format_option
 def clean(timeout_s: float, style: str) -> int:

@@ -21,6 +21,7 @@ from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, tell
 from perfgate.cli.completion import complete_scenario
+from perfgate.cli.given import Number
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.options import PAIRS
 from perfgate.cli.output import FILE, add_format_option, say
@@ -49,13 +50,13 @@ _SUBJECT = (
 SEARCHED = (
     _search_option(
         "--budget",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Number(min=0, min_open=True),
         required=True,
         metavar="GPU_MIN",
         help="Minutes of this machine, times the GPUs that a server takes; a command counts as one.",
     ),
     _search_option("--metric", default="", metavar="M", help="Search by this metric (default: the one with the largest loss)."),
-    _search_option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
+    _search_option("--confidence", type=Number(0.5, 1, max_open=True), default=0.95, show_default=True),
     folder_option("--out", type=FILE, required=True, metavar="DIR", help="Folder of the search."),
     folder_option("--resume", is_flag=True, help="Continue the search in --out that was interrupted or used up its budget."),
     add_format_option,
@@ -81,9 +82,9 @@ COMMANDED = (
     _commanded_option(
         "--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Blocks that compare GOOD with itself."
     ),
-    _commanded_option("--margin", type=click.FloatRange(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
+    _commanded_option("--margin", type=Number(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
     _commanded_option("--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True),
-    _commanded_option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
+    _commanded_option("--timeout", type=Number(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from perfgate.cli.given import Number
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.report.table import Table, choose_layout
 from perfgate.scenario.selection import Selection, SelectionRequest, read_table, select_scenarios
@@ -25,7 +26,7 @@ from perfgate.storage.stream import STREAM, read_text
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=20.0,
     show_default=True,
     help="By the clock, of one machine.",

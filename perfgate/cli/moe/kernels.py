@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from perfgate.cli.given import Number
 from perfgate.cli.moe.kernel_builds import build_kernels, require_torch
 from perfgate.cli.moe.kernel_check import check_implementation, parse_tokens
 from perfgate.cli.moe.kernel_proof import prove_kernels
@@ -45,7 +46,7 @@ def list_implementations(style: str) -> None:
     "--shape", required=True, metavar="NAME", help="gpt-oss-20b, deepseek-v3-tp8-fp8, ..., or a case such as E=8,k=2,H=64,I=64."
 )
 @click.option("--tokens", default="1,4,16,64,256,1024,4096", show_default=True, metavar="M,M,...", help="Numbers of tokens.")
-@click.option("--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Longest search per side.")
+@click.option("--seconds", type=Number(min=0), default=60.0, show_default=True, help="Longest search per side.")
 @click.option("--plans", type=click.IntRange(min=1), default=200, show_default=True, help="Most plans to time per side.")
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="The table. Default: this device's in the package."

@@ -116,10 +116,16 @@ def copy_recording(outcome: str, target: Path) -> Path:
         if not kept.is_file() or kept.read_bytes() != (source / SESSION_FILE).read_bytes():
             raise InputError(f"{target}: holds something else than this demo; give another folder with --out")
         return target
+    # Half a copy would pass for the whole one the next time.
+    part = target.with_name(f".{target.name}.part")
     try:
-        shutil.copytree(source, target)
+        shutil.copytree(source, part, dirs_exist_ok=True)
+        part.replace(target)
     except OSError as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror}); give another folder with --out") from None
+        reason = error.args[0][0][-1] if isinstance(error, shutil.Error) else error.strerror
+        raise InputError(f"{target}: cannot be written ({reason}); give another folder with --out") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return target
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from math import isnan
 from pathlib import Path
-from typing import Any
 
 import click
 
 from perfgate.cli.completion import complete_scenario
+from perfgate.cli.given import Number
 from perfgate.cli.output import FILE, add_format_option, say
 from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.cli.sections import SectionCommand, folder_option, option_of
@@ -31,22 +30,8 @@ from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.design import describe_choices, read_cost
 from perfgate.verdict.power import CheapestSize, Cost, Curve, Study, describe, draw_curves, find_all_cheapest
 
-
-class _Positive(click.FloatRange):
-    """A number above zero and up to `max`; unlike its parent it knows that NaN is none."""
-
-    def __init__(self, largest: float) -> None:
-        super().__init__(min=0.0, min_open=True, max=largest)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
-
-
 _COST = Cost()
-_SECONDS = _Positive(1e6)
+_SECONDS = Number(0.0, 1e6, min_open=True)
 
 
 _noise_option = option_of("Noise")
@@ -73,7 +58,9 @@ _cost_option = option_of("Cost of a start")
 @_question_option(
     "--design", "view", flag_value="design", help="Choose windows per start, blocks and length with the fewest GPU-minutes."
 )
-@_question_option("--effect", type=_Positive(1.0), default=0.03, show_default=True, help="The loss to find, as a ratio.")
+@_question_option(
+    "--effect", type=Number(0.0, 1.0, min_open=True), default=0.03, show_default=True, help="The loss to find, as a ratio."
+)
 @_cost_option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
 @_cost_option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
 @_cost_option(

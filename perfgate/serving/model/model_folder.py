@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from perfgate.errors import InputError
+from perfgate.storage.journal import write_atomically
 
 # What only the config of a model that perfgate made holds.
 MARK = '"perfgate_weights": "'
@@ -47,8 +47,6 @@ def is_written(folder: Path, files: Mapping[str, Content]) -> bool:
 
 
 def _write(path: Path, content: Content) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     if callable(content):
         content = content()
-    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-    temporary.replace(path)
+    write_atomically(path, content.encode() if isinstance(content, str) else content)

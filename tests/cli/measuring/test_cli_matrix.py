@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from perfgate.results.server_info import load_infos
 from perfgate.verdict.cells import judge_cells
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
+from tests.fakes.recorded import SLOWER
 from tests.fakes.requests import use_fake_engine, use_fake_processes
 
 FILE = Path(__file__).parents[2] / "fakes" / "matrix.toml"
@@ -229,6 +231,15 @@ def test_matrix__inherited_variable_that_changed(write, tmp_path, monkeypatch, c
 
     assert (code, other) == (0, 2)
     assert "the variable SGLANG_X, which servers inherit, was absent and is 1; set it as it was" in capsys.readouterr().err
+
+
+def test_matrix__folder_of_a_session(write, tmp_path, capsys):
+    shutil.copytree(SLOWER, tmp_path / "session")
+    before = sorted((tmp_path / "session").rglob("*"))
+
+    assert main(["matrix", write(), "--out", str(tmp_path / "session")]) == 2
+    assert "session: already holds other results than a matrix; give a new folder" in capsys.readouterr().err
+    assert sorted((tmp_path / "session").rglob("*")) == before
 
 
 def test_matrix__nothing_to_resume(write, tmp_path, capsys):

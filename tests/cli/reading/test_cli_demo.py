@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,15 @@ def test_demo__folder_of_something_else_is_left_alone(tmp_path, capsys):
     assert code == 2
     assert capsys.readouterr().err == "perfgate: mine: holds something else than this demo; give another folder with --out\n"
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_demo__disk_that_is_full_keeps_no_half_of_a_copy(tmp_path):
+    command = f"ulimit -f 100; {sys.executable} -m perfgate demo --out mine"
+    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "mine: cannot be written ([Errno 27] File too large" in done.stderr
+    assert list(tmp_path.glob("mine*")) == []
 
 
 def test_find_recording__each_goes_into_the_wheel():

@@ -31,6 +31,13 @@ def test_plug_in_command__python_finds_what_pyproject_names(tmp_path):
     assert done.stdout == f"{names}\n"
 
 
+def test_write_site__where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(MoeInputError, match=r"file: cannot be written \(Not a directory\)"):
+        write_site(tmp_path / "file")
+
+
 def test_write_site__installed_package_needs_none(tmp_path):
     with pytest.raises(MoeInputError, match="installed package"):
         write_site(tmp_path, tmp_path / "pyproject.toml")

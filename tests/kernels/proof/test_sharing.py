@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.proof import sharing
 from perfgate_moe.proof.sharing import (
@@ -133,6 +134,12 @@ def test_count_case_bytes__of_a_real_layer_is_what_it_holds():
 
 def test_count_free_bytes__of_this_machine():
     assert 0 < count_free_bytes("cpu") < 1 << 50
+
+
+@pytest.mark.parametrize("device", ["bad", "cuda:99"])
+def test_count_free_bytes__of_a_device_that_is_not_here(device):
+    with pytest.raises(MoeInputError, match=f"--device {device}: torch sees none here"):
+        count_free_bytes(device)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,15 @@ def test_write_tiny_model__unknown_name(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_write_tiny_model__disk_that_is_full_keeps_no_half_of_a_file(tmp_path):
+    command = f"ulimit -f 100; {sys.executable} -m perfgate model make tiny-qwen3-moe {tmp_path}/made"
+    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "made: cannot write the model there (File too large)" in done.stderr
+    assert "model.safetensors" not in "".join(path.name for path in (tmp_path / "made").iterdir())
+
+
 def test_write_tiny_model__folder_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
 
