@@ -171,7 +171,7 @@ def list_steps(plan: HostPlan, root: Path) -> Iterator[str]:
         yield f"missing [registration] in {config}: its comment says where the numbers stand"
     yield f"start: systemctl start {' '.join(reversed(plan.units))}"
     yield "see that it is fit: perfgate runner doctor --deep && perfgate runner status"
-    yield "calibrate: start the workflow perfgate-baseline by hand, then merge what it proposes each night until 20 blocks are stored"
+    yield "calibrate: start the workflow perfgate-baseline by hand, then merge what it proposes until 20 blocks are stored"
 
 
 def _judge_engine(root: Path) -> Iterator[str]:
