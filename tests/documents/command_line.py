@@ -21,7 +21,10 @@ def _write() -> Iterator[str]:
     yield "# Command line"
     yield ""
     yield "Made from `--help`; `PERFGATE_REFRESH_GOLDEN=1 python -m pytest tests/documents/test_reference.py` writes it anew."
-    yield "Exit codes: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid, 70 a defect, 130 interrupted."
+    yield (
+        "Exit codes: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid, 70 a defect, 130 interrupted, "
+        "141 unread."
+    )
     context = click.Context(program, info_name="perfgate", **program.context_settings)
     for title, section in SECTIONS.items():
         yield from ("", f"## {title}")
