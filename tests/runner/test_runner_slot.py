@@ -254,9 +254,11 @@ def test_prepare__looks_at_the_slots_gpu_in_depth_once_a_day(library, tmp_path, 
         assert run_prepare(library, tmp_path, settings, "count=2", PATH=path).returncode == 0
     assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n"
 
-    os.utime(tmp_path / "marks" / "looked-0", (0, 0))
-    run_prepare(library, tmp_path, settings, "count=2", PATH=path)
-    assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n" * 2
+    # Yesterday, and a look that a clock years ahead dated.
+    for number, at in enumerate((0, 2**32), 2):
+        os.utime(tmp_path / "marks" / "looked-0", (at, at))
+        run_prepare(library, tmp_path, settings, "count=2", PATH=path)
+        assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n" * number
 
 
 @needs_root
