@@ -103,6 +103,14 @@ def test_register__an_answer_without_configuration(server, app):
         register(app, "n", [])
 
 
+@pytest.mark.parametrize("body", [{}, {"token": None}, [], None])
+def test_register__an_answer_without_token(server, app, body):
+    server.set(faults=[{"method": "POST", "path": "access_tokens", "status": 201, "body": body}])
+
+    with pytest.raises(GitHubError, match="the answer to the app holds no token"):
+        register(app, "n", [])
+
+
 @pytest.mark.parametrize("content", [None, "no key"])
 def test_sign_token__a_key_that_is_none(tmp_path, content):
     path = tmp_path / "bad.pem"
