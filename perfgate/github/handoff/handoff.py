@@ -95,9 +95,9 @@ class WindowEntry:
 class ReplyEntry:
     """The answer to one fixed prompt: generated tokens as numbers, and log-probs."""
 
-    tokens: Annotated[tuple[Count, ...], Field(max_length=MAX_ANSWER)]
-    logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
-    prompt_logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
+    tokens: Annotated[tuple[Count, ...], Field(fail_fast=True, max_length=MAX_ANSWER)]
+    logprobs: Annotated[tuple[Logprob, ...], Field(fail_fast=True, max_length=MAX_ANSWER)]
+    prompt_logprobs: Annotated[tuple[Logprob, ...], Field(fail_fast=True, max_length=MAX_ANSWER)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -147,7 +147,7 @@ class KernelEntry:
     candidate_us: Number
     base_count: Number
     candidate_count: Number
-    launches: Annotated[tuple[LaunchEntry, ...], Field(max_length=MAX_LAUNCHES)] = ()
+    launches: Annotated[tuple[LaunchEntry, ...], Field(fail_fast=True, max_length=MAX_LAUNCHES)] = ()
     code: CodeChange = ""
 
 
@@ -180,11 +180,11 @@ class ProfileEntry:
     kind: Literal["kernel", "operator"]
     base_us: Number
     candidate_us: Number
-    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=4 * TOP)]
+    parts: Annotated[tuple[KernelEntry, ...], Field(fail_fast=True, max_length=4 * TOP)]
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
     layers: Annotated[
-        tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
+        tuple[TracedLayerEntry, ...], Field(fail_fast=True, max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
     ] = ()
     has_launches: bool = False
     same_code: SmallCount = 0
@@ -195,8 +195,8 @@ class ProfileEntry:
 class TextEntry:
     """The token ids of a random text, and for each layer the experts that were chosen for them, as base64."""
 
-    tokens: Annotated[tuple[Count, ...], Field(max_length=MAX_TRACED)]
-    layers: Annotated[tuple[Choices, ...], Field(min_length=1, max_length=MAX_LAYERS)]
+    tokens: Annotated[tuple[Count, ...], Field(fail_fast=True, max_length=MAX_TRACED)]
+    layers: Annotated[tuple[Choices, ...], Field(fail_fast=True, min_length=1, max_length=MAX_LAYERS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -207,8 +207,8 @@ class TraceEntry:
     top_k: Ordinal
     prompt_len: Ordinal
     tokens_a_step: Ordinal
-    texts: Annotated[tuple[TextEntry, ...], Field(min_length=2, max_length=MAX_TEXTS)]
-    again: Annotated[tuple[TextEntry, ...], Field(min_length=1, max_length=MAX_TEXTS)]
+    texts: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=2, max_length=MAX_TEXTS)]
+    again: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=1, max_length=MAX_TEXTS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -240,13 +240,13 @@ class Handoff:
     begun_utc: Time
     is_complete: bool
     arms: Mapping[Arm, ArmFacts]
-    problems: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBLEMS)]
+    problems: Annotated[tuple[Text, ...], Field(fail_fast=True, max_length=MAX_PROBLEMS)]
     windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS, fail_fast=True)]
     answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS, fail_fast=True)]
     kernels: KernelProof | None = None
     profile: ProfileEntry | None = None
     measures_expert_use: bool = False
-    expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
+    expert_use: Annotated[tuple[UseEntry, ...], Field(fail_fast=True, max_length=len(Arm))] = ()
     ended_s: Seconds = 0.0
     choices: ChoicesEntry | None = None
     packages: PackagesEntry | None = None
