@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
+import orjson
 
 from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError, InputError
 
@@ -27,6 +28,8 @@ SECONDARY_LIMIT_S = 60.0
 MAX_WAIT_S = 3700.0
 _SERVER_ERRORS = {500, 502, 503, 504}
 _LIMITS = {403, 429}
+# The last two for an address to go on at, which httpx reads even where it follows none.
+_BROKEN_OFF = (httpx.RequestError, httpx.InvalidURL, UnicodeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,7 @@ class GitHub:
                     content += chunk
                     if len(content) > most:
                         raise GitHubError(f"{path}: more than {most} bytes; refused")
-        except httpx.RequestError:
+        except _BROKEN_OFF:
             raise GitHubUnavailableError(f"{path}: the store broke off; run the job again") from None
         return content
 
@@ -134,7 +137,7 @@ class GitHub:
         options: dict[str, Any] = {"params": params, "json": call.body, "headers": headers, "timeout": self.timeout_s}
         try:
             return httpx.request(call.method, url, verify=_trust_authorities(), **options)
-        except httpx.RequestError:
+        except _BROKEN_OFF:
             return None
 
     def _read_pause(self, answer: httpx.Response | None, attempt: int) -> float | None:
@@ -172,7 +175,7 @@ def _read_date(text: str) -> datetime | None:
     """A date of an answer's headers. The server's own date says what is now, for this machine's clock may be hours off."""
     try:
         found = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
@@ -197,8 +200,9 @@ def _check(answer: httpx.Response, call: _ApiCall) -> httpx.Response:
 
 
 def _read_json(answer: httpx.Response, path: str) -> Any:
+    """Python's own reader recurses without an end, and takes half a character, which no output takes."""
     try:
-        return answer.json()
+        return orjson.loads(answer.content)
     except ValueError:
         # A request that changes something may have been carried out.
         message = f"{path}: the answer is no JSON; something between this job and GitHub answers for it"
@@ -217,7 +221,7 @@ def _read_elements(page: Any, path: str) -> list[Any]:
 def _read_message(answer: httpx.Response) -> str:
     """GitHub's own words as one short line."""
     try:
-        data = answer.json()
+        data = orjson.loads(answer.content)
     except ValueError:
         data = None
     if not isinstance(data, dict):

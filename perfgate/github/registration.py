@@ -13,6 +13,7 @@ from typing import Any
 
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import API_URL, GitHub
+from perfgate.github.events import find
 from perfgate.machine.tools import Tool
 
 # GitHub accepts at most ten minutes, and clocks differ.
@@ -57,8 +58,9 @@ def list_waiting(app: App, repositories: Sequence[str]) -> tuple[tuple[str, ...]
         for status in ("queued", "in_progress"):
             # A run whose first jobs have ended is in progress, though its measurement may wait.
             for run in islice(github.list_all(f"/repos/{repository}/actions/runs", status=status), MAX_RUNS):
-                jobs = github.list_all(f"/repos/{repository}/actions/runs/{run['id']}/jobs")
-                waiting += [tuple(map(str, job.get("labels") or ())) for job in jobs if job.get("status") == "queued"]
+                jobs = github.list_all(f"/repos/{repository}/actions/runs/{run.get('id')}/jobs")
+                labels = [job.get("labels") for job in jobs if job.get("status") == "queued"]
+                waiting += [tuple(map(str, told)) for told in labels if isinstance(told, list)]
     return tuple(waiting)
 
 
@@ -73,7 +75,10 @@ def connect_app(app: App) -> GitHub:
     """Exchange the app's key for a token of its installation, good for an hour."""
     bearer = GitHub(token=sign_token(app, time.time()), api_url=app.api_url)
     answer: Any = bearer.send("POST", f"/app/installations/{app.installation}/access_tokens", {})
-    return GitHub(token=str(answer["token"]), api_url=app.api_url)
+    token = find(answer, "token")
+    if not isinstance(token, str) or not token:
+        raise GitHubError("the answer to the app holds no token; run it again")
+    return GitHub(token=token, api_url=app.api_url)
 
 
 def sign_token(app: App, now: float) -> str:

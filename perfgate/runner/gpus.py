@@ -148,12 +148,18 @@ def read_kernel_log(path: Path = Path("/dev/kmsg")) -> str | None:
         return None
     lines = []
     try:
-        while line := os.read(descriptor, 8192):
-            lines.append(line.decode("utf-8", "replace"))
+        while (line := _read_record(descriptor)) is None or line:
+            lines.append((line or b"").decode("utf-8", "replace"))
     except BlockingIOError:
         pass  # the end of a log that goes on
-    except BrokenPipeError:
-        lines.append("")  # the oldest lines were overwritten while they were read
     finally:
         os.close(descriptor)
     return "\n".join(lines)
+
+
+def _read_record(descriptor: int) -> bytes | None:
+    """One record of the kernel's log; None where the next ones were overwritten while it was read: what follows is there."""
+    try:
+        return os.read(descriptor, 8192)
+    except BrokenPipeError:
+        return None

@@ -6,7 +6,6 @@ had registered, under a name that was used for one job only. The answer is about
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
-from perfgate.runner.scrub import read_left_value
+from perfgate.runner.scrub import delete_tree, read_left_value
 from perfgate.runner.settings import Repository
 
 OFFER = "offer"
@@ -110,4 +109,4 @@ def harvest(home: Path, registered: str, ask: Callable[[Claim], str | None], kee
             raise RunnerError(f"offered cache refused: {fault}")
         return f"seeded {keep(home / OFFER / FILES)} by {registered}"
     finally:
-        shutil.rmtree(home / OFFER, ignore_errors=True)
+        delete_tree(home / OFFER)

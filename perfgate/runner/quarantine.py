@@ -14,6 +14,7 @@ from pathlib import Path
 from perfgate.errors import RunnerError
 from perfgate.runner.scrub import read_left
 from perfgate.runner.settings import Runner
+from perfgate.storage.journal import write_atomically
 
 REFUSAL = "refused"
 MAX_REASON_BYTES = 400
@@ -22,7 +23,7 @@ MAX_REASON_BYTES = 400
 def leave_refusal(home: Path, reason: str) -> None:
     """Note in the slot's folder that its job was refused. Raise RunnerError where the note cannot be written."""
     try:
-        (home / REFUSAL).write_text(reason, encoding="utf-8")
+        (home / REFUSAL).write_text(reason, encoding="utf-8", errors="replace")
     except OSError as error:
         raise RunnerError(f"{home / REFUSAL}: cannot be written ({error.strerror}); HOME is the slot's folder") from None
 
@@ -45,7 +46,7 @@ def close_slot(runner: Runner, name: str, reason: str, clock: float | None = Non
     path = _mark(runner, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"until": until, "reason": reason}), encoding="utf-8")
+        write_atomically(path, json.dumps({"until": until, "reason": reason}).encode())
     except OSError as error:
         raise RunnerError(f"{path}: cannot be written ({error.strerror}); the marks are root's") from None
 

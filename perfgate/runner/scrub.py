@@ -11,6 +11,7 @@ import pwd
 import stat
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,16 +91,26 @@ def delete_files(uid: int, own: Iterable[Path], shared: Iterable[Path] = SHARED)
     """
     entries = [entry for folder in own if folder.is_dir() and not folder.is_symlink() for entry in folder.iterdir()]
     for folder in shared:
-        entries += [entry for entry in folder.iterdir() if entry.lstat().st_uid == uid] if folder.is_dir() else []
+        entries += _list_owned(folder, uid)
     for entry in entries:
         _delete(entry)
     return len(entries)
 
 
+def _list_owned(folder: Path, uid: int) -> list[Path]:
+    """What a user owns in a shared folder. What others delete there while it is read is gone, whoever owned it."""
+    found = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        with suppress(FileNotFoundError):
+            if entry.lstat().st_uid == uid:
+                found.append(entry)
+    return found
+
+
 def _delete(entry: Path) -> None:
     try:
         if stat.S_ISDIR(entry.lstat().st_mode):
-            _delete_tree(entry)
+            delete_tree(entry)
         else:
             entry.unlink()
     except FileNotFoundError:
@@ -108,7 +119,7 @@ def _delete(entry: Path) -> None:
         raise RunnerError(f"{entry}: cannot be deleted ({error.strerror}); the next job would find it") from None
 
 
-def _delete_tree(folder: Path) -> None:
+def delete_tree(folder: Path) -> None:
     """By `rm`, which no depth of folders brings to its limit; Python's own walk recurses, and a job may nest as it likes."""
     _TOOL.call(["rm", "-rf", "--", str(folder)], name=f"deleting {folder}")
 
@@ -147,7 +158,7 @@ def find_leftovers(uid: int, shared: Iterable[Path] = SHARED) -> list[str]:
     """Name what of a user is still there after all, for a machine is clean only if a second look says so."""
     left = find_processes(uid)
     for folder in shared:
-        left += [str(entry) for entry in folder.iterdir() if entry.lstat().st_uid == uid] if folder.is_dir() else []
+        left += map(str, _list_owned(folder, uid))
     return left
 
 

@@ -67,7 +67,8 @@ def _look_deeper(runner: Runner, name: str, reading: Reading) -> None:
     Raise RunnerError for what it finds, which closes the slot until the next look.
     """
     seen = runner.state / f"looked-{name}"
-    if shutil.which("dcgmi") is None or (seen.exists() and time.time() - seen.stat().st_mtime < DEEP_S):
+    # A look in the future is of a clock that was wrong then.
+    if shutil.which("dcgmi") is None or (seen.exists() and 0 <= time.time() - seen.stat().st_mtime < DEEP_S):
         return
     try:
         with hold(Wish(is_exclusive=True, timeout_s=0.0), find_lock_folder()):

@@ -56,7 +56,8 @@ def check_value(value: object, kind: type[T], source: object, hint: str, error: 
 
 def advise_newer(error: ValidationError) -> str:
     """What else to do where the first of pydantic's complaints is of a field or a word that a newer perfgate may have."""
-    return ", or upgrade perfgate if a newer one wrote it" if error.errors()[0]["type"] in _GROWS else ""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ", or upgrade perfgate if a newer one wrote it" if first["type"] in _GROWS else ""
 
 
 def describe_first(error: ValidationError, whole: str = "content") -> str:

@@ -35,7 +35,7 @@ _SIZES = r"E=[0-9]{1,4},k=[0-9]{1,3},H=[0-9]{1,5},I=[0-9]{1,5}(?:,dtype=(?:bfloa
 TIMED_SHAPE = rf"^(?:{'|'.join(TIMED_NAMES)}|{_SIZES})$"
 # Beyond these no layer was timed, and ratios of two leave the range of doubles.
 _Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]
-_Samples = Annotated[tuple[_Microseconds, ...], Field(min_length=MIN_ROUNDS, max_length=MAX_ROUNDS)]
+_Samples = Annotated[tuple[_Microseconds, ...], Field(fail_fast=True, min_length=MIN_ROUNDS, max_length=MAX_ROUNDS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -46,7 +46,7 @@ class KernelFinding:
     problem: Line
 
 
-_Findings = Annotated[tuple[KernelFinding, ...], Field(max_length=MAX_FINDINGS)]
+_Findings = Annotated[tuple[KernelFinding, ...], Field(fail_fast=True, max_length=MAX_FINDINGS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -86,7 +86,7 @@ class Exam:
     worst: _Share
     wrong: _Findings = ()
     left_out: _Findings = ()
-    errors: Annotated[tuple[KernelError, ...], Field(max_length=MAX_FINDINGS)] = ()
+    errors: Annotated[tuple[KernelError, ...], Field(fail_fast=True, max_length=MAX_FINDINGS)] = ()
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ class TimedLayer:
 class TimedBlock:
     """One start of each arm, which timed their layers by turns."""
 
-    layers: Annotated[tuple[TimedLayer, ...], Field(min_length=1, max_length=MAX_TIMED_LAYERS)]
+    layers: Annotated[tuple[TimedLayer, ...], Field(fail_fast=True, min_length=1, max_length=MAX_TIMED_LAYERS)]
 
     def __post_init__(self) -> None:
         """Raise ValueError for a layer that is timed twice."""
@@ -140,8 +140,8 @@ class KernelProof:
     `failure` says why nothing could be asked.
     """
 
-    builds: Annotated[tuple[Build, ...], Field(max_length=16)] = ()
-    exams: Annotated[tuple[Exam, ...], Field(max_length=16)] = ()
+    builds: Annotated[tuple[Build, ...], Field(fail_fast=True, max_length=16)] = ()
+    exams: Annotated[tuple[Exam, ...], Field(fail_fast=True, max_length=16)] = ()
     wheel: Line = ""
     failure: Line = ""
-    times: Annotated[tuple[TimedBlock, ...], Field(max_length=MAX_TIMED_BLOCKS)] = ()
+    times: Annotated[tuple[TimedBlock, ...], Field(fail_fast=True, max_length=MAX_TIMED_BLOCKS)] = ()

@@ -76,6 +76,21 @@ def test_get__waits_no_longer_than_the_limit_of_an_hour_can_last(server, github,
     assert waits == []
 
 
+def test_get__a_limit_until_a_date_that_is_none(server, github, waits):
+    headers = {"Retry-After": "Fri, 01 Jan 2027 00:00:00 +99999999999999"}
+    server.set(faults=[{"status": 429, "headers": headers}])
+
+    assert github.get(PULL)["number"] == 7
+    assert waits == [60.0]
+
+
+def test_get__a_refusal_nested_too_deeply(server, github):
+    server.set(faults=[{"status": 422, "raw": "[" * 100_000}])
+
+    with pytest.raises(GitHubError, match="status 422: no message"):
+        github.get(PULL)
+
+
 def test_get__a_missing_permission_is_no_rate_limit(server, github, waits):
     answer = {"message": "Resource not accessible by integration"}
     server.set(faults=[{"status": 403, "body": answer, "headers": {"x-accepted-github-permissions": "pull_requests=write"}}])
@@ -107,8 +122,13 @@ def test_get__a_gateways_page_instead_of_json(server, github):
         github.get(PULL)
 
 
-def test_get__an_answer_that_is_no_json(server, github):
-    server.set(faults=[{"status": 200, "raw": "<html>welcome to the hotel</html>"}])
+@pytest.mark.parametrize(
+    "raw",
+    ["<html>welcome to the hotel</html>", "[" * 100_000, '{"a": NaN}', '{"a": "\\ud800"}'],
+    ids=["page", "deep", "nan", "half"],
+)
+def test_get__an_answer_that_is_no_json(server, github, raw):
+    server.set(faults=[{"status": 200, "raw": raw}])
 
     with pytest.raises(GitHubError, match="the answer is no JSON"):
         github.get(PULL)
@@ -156,6 +176,14 @@ def test_download__stops_at_its_limit(server, github):
     server.set(files={"/store/5": "x" * 5000}, artifacts={"5": "/store/5"})
 
     with pytest.raises(GitHubError, match="more than 100 bytes; refused"):
+        github.download("/repos/o/r/actions/artifacts/5/zip", 100)
+
+
+@pytest.mark.parametrize("address", ["https://[::1", "https://xn--zz_zz..$$/", "file:///etc/hostname", "/store/5"])
+def test_download__a_store_at_no_address(server, github, address):
+    server.set(faults=[{"status": 302, "headers": {"Location": address}, "times": 9}])
+
+    with pytest.raises(GitHubUnavailableError, match=r"the store broke off|no answer after 5 tries"):
         github.download("/repos/o/r/actions/artifacts/5/zip", 100)
 
 

@@ -508,6 +508,28 @@ def test_attack__no_document_at_all(tmp_path, capsys, scenario_file, content):
     refused(tmp_path, capsys)
 
 
+REPLY = {"tokens": [[]] * 4000, "logprobs": [], "prompt_logprobs": []}
+WRONG = {
+    "answers": {"answers": [{"replies": [REPLY] * 64}] * 2},
+    "windows": {"windows": [{f"k{number}": 1 for number in range(50)}] * 200},
+    "names": {f"k{number}": 1 for number in range(250_001)},
+}
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, "errors", "itls"])
+def test_attack__complaints_without_an_end(document, wrong):
+    """A complaint takes up to 3 kB of memory, and what is wrong 3 bytes: 64 MiB of it would end the job that reports."""
+    if wrong in {"errors", "itls"}:
+        document["windows"][0]["record"][wrong] = [[[]] * 19_000] * 20 if wrong == "itls" else [[]] * 19_000
+    content = orjson.dumps(document if wrong in {"errors", "itls"} else WRONG[wrong])
+
+    with pytest.raises(HandoffError) as caught:
+        parse_handoff(content, "x")
+    assert "\n" not in str(caught.value)
+    found = caught.value.__context__
+    assert ("more fields than the 250000 that are read" in str(caught.value)) if found is None else found.error_count() < 5000
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -188,6 +188,18 @@ def test_upsert__two_comments_of_our_own_become_one(server, github):
     assert server.get()["comments"][0]["id"] == 4
 
 
+def test_upsert__a_comment_that_stands_on_two_pages(server, github):
+    """A list that changes while it is read names one twice; deleted as the second, the only one would be gone."""
+    upsert(github, TARGET, [make_section("h20")])
+    (comment,) = server.get()["comments"]
+
+    upsert(github, TARGET, [make_section("h100")], (comment, comment))
+
+    assert read_sections(server) == {"h20": "pass", "h100": "pass"}
+    assert server.get()["comments"][0]["id"] == comment["id"]
+    assert server.paths("DELETE") == []
+
+
 def test_upsert__a_comment_too_long_for_github_is_cut_before(server, github):
     upsert(github, TARGET, [make_section(body="word " * 20_000)])
 

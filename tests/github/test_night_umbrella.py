@@ -149,3 +149,13 @@ def test_read_findings__what_learn_did_not_write(tmp_path, text):
         read_findings(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_findings(tmp_path / "absent.json")
+
+
+def test_keep_issue__one_that_stands_on_two_pages(server):
+    """A list that changes while it is read names an issue twice; closed as the second, the only one would be gone."""
+    keep(server, find())
+    (issue,) = read_open(server)
+    server.set(faults=[{"method": "GET", "path": "/issues$", "status": 200, "body": [issue, issue]}])
+
+    assert keep(server, find(), run=2) == f"1 slower: {issue['html_url']}"
+    assert len(read_open(server)) == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,28 @@ def test_ledger__a_line_a_job(tmp_path):
     path.write_text(path.read_text() + '{"slot": ')
     with pytest.raises(RunnerError, match="holds a line that is no entry"):
         read_entries(path)
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from perfgate.runner.fleet.ledger import append, read_entries
+path = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, resource.RLIM_INFINITY))
+append(path, read_entries(path)[0])
+"""
+
+
+def test_append__a_disk_that_takes_half_a_line(tmp_path):
+    """Half a line would keep every later job of the machine out, until somebody edits the file."""
+    path = tmp_path / "ledger.jsonl"
+    append(path, make_entry())
+    before = path.read_bytes()
+
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=False)
+
+    assert "cannot be written (No space left on device); the ledger is root's" in done.stderr
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("content", ['{"repository": "o/r"}', "x", '{"repository": "../..", "run_id": 1}'])

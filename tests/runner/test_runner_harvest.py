@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -184,6 +185,20 @@ def test_attack__an_offer_that_leads_elsewhere(tmp_path, kind):
         harvest_offer(home, "mine", lambda _: None, lambda files: seed(files, tmp_path / "seeds", "key"))
     assert not (tmp_path / "seeds").exists() or list((tmp_path / "seeds").iterdir()) == []
     assert (elsewhere / "secret").read_text() == "key"
+
+
+def test_attack__an_offer_deeper_than_a_walk_gets(tmp_path, monkeypatch):
+    """What root refuses it deletes, at any depth, and says why it was refused."""
+    (tmp_path / "caches").mkdir()
+    monkeypatch.chdir(offer(tmp_path / "caches", tmp_path, CLAIM) / "files")
+    for _ in range(3000):
+        Path("d").mkdir()
+        os.chdir("d")
+    os.chdir(tmp_path)
+
+    with pytest.raises(RunnerError, match="offered cache refused: not of main"):
+        harvest_offer(tmp_path, "mine", lambda _: "not of main", seed)
+    assert list(tmp_path.iterdir()) == []
 
 
 def twist(left, elsewhere, kind):

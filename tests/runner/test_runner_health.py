@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfgate.cli import main
 from perfgate.machine.accelerators import find_label, find_label_of_facts
 from perfgate.machine.fingerprint import read_build
 from perfgate.runner.gpus import read_kernel_log
@@ -132,6 +133,26 @@ def test_read_kernel_log__none_where_it_may_not_be_read(tmp_path):
 
     assert "Xid" in read_kernel_log(tmp_path / "log")
     assert read_kernel_log(tmp_path / "none") is None
+
+
+def test_read_kernel_log__overwritten_while_it_is_read(tmp_path, monkeypatch):
+    """A storm of messages, which a broken GPU makes, hides none of those that are still there."""
+    (tmp_path / "log").touch()
+    told = iter([b"old", BrokenPipeError(), XID.format(79).encode(), BlockingIOError()])
+
+    def read(*_):
+        if isinstance(found := next(told), OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr("os.read", read)
+    assert "Xid" in read_kernel_log(tmp_path / "log")
+
+
+@pytest.mark.parametrize("command", ["status", "doctor"])
+def test_kernel_log__a_folder(tmp_path, capsys, command):
+    assert main(["runner", command, "--kernel-log", str(tmp_path)]) == 2
+    assert "is a directory" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

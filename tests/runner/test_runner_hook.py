@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import pytest
 from perfgate.cli import main
 from perfgate.errors import InputError, RunnerError
 from perfgate.runner.hook import kill_worker
-from perfgate.runner.quarantine import close_slot, find_quarantine, take_refusal
+from perfgate.runner.quarantine import close_slot, find_quarantine, leave_refusal, take_refusal
 from perfgate.runner.settings import Runner, load_runner
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +138,26 @@ def test_find_quarantine__opens_by_itself(tmp_path):
     assert find_quarantine(runner, "0", clock=1299.0) == "why (for 1 s more)"
     assert find_quarantine(runner, "0", clock=1300.0) is None
     assert find_quarantine(runner, "1", clock=1000.0) is None
+
+
+def test_close_slot__a_disk_that_takes_no_mark(tmp_path, monkeypatch):
+    """No half of a mark is left, which would keep the slot closed until somebody looks."""
+    runner = Runner(repositories=("o/r",), state=tmp_path)
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(RunnerError, match="cannot be written"):
+        close_slot(runner, "0", "why")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leave_refusal__a_branch_that_is_no_text(tmp_path):
+    """What a variable holds that is no UTF-8 reaches Python as halves of characters, and closes the slot like any other."""
+    leave_refusal(tmp_path, os.fsdecode(b"push of refs/heads/\xff: only refs/heads/main may"))
+
+    assert take_refusal(tmp_path) == "push of refs/heads/?: only refs/heads/main may"
 
 
 @pytest.mark.parametrize("mark", ["", "{}", "[]", '{"until": "soon"}'])

@@ -85,6 +85,18 @@ def test_attack__folders_deeper_than_a_walk_gets(tmp_path):
     assert list(own.iterdir()) == []
 
 
+@pytest.mark.parametrize("look", [find_leftovers, lambda uid, folders: delete_files(uid, [], folders)])
+def test_find_leftovers__what_others_delete_meanwhile(tmp_path, monkeypatch, look):
+    """Root reads folders that every program of the machine writes; one that ends there stops no clean-up."""
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    listed = list(tmp_path.iterdir())
+    (tmp_path / "a").unlink()
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(listed))
+
+    assert not look(UID, [tmp_path])
+
+
 def test_attack__a_manager_that_outlives_the_job(tmp_path, monkeypatch):
     """The wish to linger would have systemd start what the job wrote, at every boot and outside of the slot's unit."""
     (tmp_path / "ghr0").touch()
@@ -119,3 +131,21 @@ def test_cli__says_who_is_missing(tmp_path, monkeypatch, capsys):
 
     assert main(["runner", "scrub", "--slot", "0"]) == 3
     assert "no such user" in capsys.readouterr().err
+
+
+def test_attack__a_full_disk_and_a_note_of_refusal(tmp_path, monkeypatch, capsys):
+    """What fills the disk goes first: a mark that finds no room keeps root from no file of the job."""
+    home = tmp_path / "slots" / "0"
+    home.mkdir(parents=True)
+    (home / "ballast").write_text("x")
+    (home / "refused").write_text("a fork")
+    (tmp_path / "no room").touch()
+    settings = f'folder = "{tmp_path}/slots"\nstate = "{tmp_path}/no room"\n[slots.0]\nuser = "ghr0"\ngpu = "GPU-0000"\n'
+    (tmp_path / "r.toml").write_text(f'repositories = ["o/r"]\n{settings}')
+    monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(tmp_path / "r.toml"))
+    monkeypatch.setattr("perfgate.cli.machine.runner_slot.find_user", lambda _: UID)
+    monkeypatch.setattr("perfgate.cli.machine.runner_slot.end_sessions", lambda *_: None)
+
+    assert main(["runner", "scrub", "--slot", "0"]) == 3
+    assert "quarantine-0.json: cannot be written" in capsys.readouterr().err
+    assert list(home.iterdir()) == []

@@ -103,6 +103,14 @@ def test_register__an_answer_without_configuration(server, app):
         register(app, "n", [])
 
 
+@pytest.mark.parametrize("body", [{}, {"token": None}, [], None])
+def test_register__an_answer_without_token(server, app, body):
+    server.set(faults=[{"method": "POST", "path": "access_tokens", "status": 201, "body": body}])
+
+    with pytest.raises(GitHubError, match="the answer to the app holds no token"):
+        register(app, "n", [])
+
+
 @pytest.mark.parametrize("content", [None, "no key"])
 def test_sign_token__a_key_that_is_none(tmp_path, content):
     path = tmp_path / "bad.pem"
@@ -254,9 +262,11 @@ def test_prepare__looks_at_the_slots_gpu_in_depth_once_a_day(library, tmp_path, 
         assert run_prepare(library, tmp_path, settings, "count=2", PATH=path).returncode == 0
     assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n"
 
-    os.utime(tmp_path / "marks" / "looked-0", (0, 0))
-    run_prepare(library, tmp_path, settings, "count=2", PATH=path)
-    assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n" * 2
+    # Yesterday, and a look that a clock years ahead dated.
+    for number, at in enumerate((0, 2**32), 2):
+        os.utime(tmp_path / "marks" / "looked-0", (at, at))
+        run_prepare(library, tmp_path, settings, "count=2", PATH=path)
+        assert (dcgm / "calls").read_text() == "diag -r 2 -i 1\n" * number
 
 
 @needs_root

@@ -26,7 +26,7 @@ from perfgate.runner.status import format_json, format_metrics, read_status
 from perfgate.storage.rounding import format_count
 
 # Not `readable`, which click takes for a condition: a slot's user may not read the log, and the doctor says so.
-LOG = click.Path(path_type=Path, readable=False)
+LOG = click.Path(path_type=Path, dir_okay=False, readable=False)
 KERNEL_LOG = click.option(
     "--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Kernel log with the XID errors."
 )

@@ -95,9 +95,11 @@ def scrub(name: str, *, keeps_files: bool, style: str) -> int:
     uid = find_user(slot.user)
     end_sessions(slot.user, uid)
     ended = end_processes(uid)
-    if reason := take_refusal(home):
-        close_slot(runner, name, reason)
+    reason = take_refusal(home)
     deleted = 0 if keeps_files else delete_files(uid, [home])
+    if reason:
+        # Not before the files are gone: a job that filled the disk would keep root from both.
+        close_slot(runner, name, reason)
     if left := find_processes(uid) if keeps_files else find_leftovers(uid):
         raise RunnerError(f"still there after scrubbing: {', '.join(left[:10])}; keep this slot closed")
     said = {"ended_pids": ended, "deleted_entries": deleted, "closed": reason}

@@ -17,6 +17,7 @@ from perfgate.bisection.search import Ending
 from perfgate.bisection.view import MEANINGS
 from perfgate.errors import GitHubError, HandoffError
 from perfgate.github.client import GitHub
+from perfgate.github.comment.marks import find_address
 from perfgate.github.comment.sections import MAX_COMMENT, MachineSection, cut, disarm
 from perfgate.github.comment.target import CommentTarget
 from perfgate.github.handoff.artifact import read_documents
@@ -140,4 +141,4 @@ def _link(target: CommentTarget, sha: str) -> str:
 
 def _post(github: GitHub, target: CommentTarget, text: str) -> str:
     body = {"body": cut(text, MAX_COMMENT)}
-    return str(github.send("POST", target.comments, body, is_repeatable=False)["html_url"])
+    return find_address(github.send("POST", target.comments, body, is_repeatable=False))

@@ -13,6 +13,7 @@ from perfgate.github.asked.request import MAINTAINERS, WRITERS, CommandRequest
 from perfgate.github.asked.starting import bisect, cancel, compare, run
 from perfgate.github.asked.words import parse_command
 from perfgate.github.client import GitHub
+from perfgate.github.comment.marks import find_address
 from perfgate.github.comment.publisher import find_comments
 from perfgate.github.comment.sections import ResultEntry, parse
 from perfgate.github.comment.states import State
@@ -119,7 +120,7 @@ def _explain(request: CommandRequest) -> str:
     ]
     told = lines or ["- nothing was measured; set the label `perfgate`, or write `/perfgate run`"]
     shown = find_comments(request.github, request.target)
-    more = f"\n\nEverything in full: [comment]({shown[0]['html_url']})." if shown else ""
+    more = f"\n\nEverything in full: [comment]({find_address(shown[0])})." if shown else ""
     return f"Commit {request.head[:12]}:\n\n" + "\n".join(told) + more
 
 

@@ -32,6 +32,11 @@ def read_mark(mark: str, body: str, kind: type[T]) -> T | None:
         return None
 
 
+def find_address(written: Any) -> str:
+    """Where a comment or issue can be read; empty where GitHub does not say."""
+    return str(find(written, "html_url") or "")
+
+
 def is_own(comment: Mapping[str, Any], bot: str, mark: str) -> bool:
     """Whether the bot wrote a comment or issue that begins with `mark`; a mark alone proves nothing."""
     is_bot = find(comment, "user.login") == bot and find(comment, "user.type") == "Bot"

@@ -10,9 +10,10 @@ from typing import Any
 
 from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.marks import is_own
+from perfgate.github.comment.marks import find_address, is_own
 from perfgate.github.comment.sections import MARK, MachineSection, ResultEntry, merge, parse, put, render
 from perfgate.github.comment.target import Comments, CommentTarget
+from perfgate.github.events import find_number
 
 ROUNDS = 6
 
@@ -29,7 +30,7 @@ def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSect
     for attempt in range(ROUNDS):
         found = find_comments(github, target, None if attempt else comments)
         if _is_shown(found, sections):
-            return str(found[0]["html_url"])
+            return find_address(found[0])
         known = _join(found) if known is None else known
         try:
             _write(github, target, sections, found, known)
@@ -41,7 +42,7 @@ def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSect
         github.sleep(target.settle_s * (1 + attempt * random.random()))  # noqa: S311 - it spreads writers, it hides nothing
     found = find_comments(github, target)
     if _is_shown(found, sections):
-        return str(found[0]["html_url"])
+        return find_address(found[0])
     raise GitHubError(
         f"the comment of pull request {target.pull_request} did not keep its section after {ROUNDS} writes; run again"
     )
@@ -50,8 +51,9 @@ def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSect
 def find_comments(github: GitHub, target: CommentTarget, comments: Comments | None = None) -> list[Mapping[str, Any]]:
     """Find perfgate's own comments, oldest first: they begin with the mark, and the bot wrote them. The mark proves nothing."""
     read = github.list_all(target.comments) if comments is None else comments
-    own = (comment for comment in read if is_own(comment, target.bot, MARK))
-    return sorted(own, key=lambda comment: int(comment["id"]))
+    # One that stands on two pages, as a list that changes while it is read has it, is no second one to be deleted.
+    own = {find_number(comment, "id"): comment for comment in read if is_own(comment, target.bot, MARK)}
+    return [own[number] for number in sorted(own)]
 
 
 def _is_shown(found: Sequence[Mapping[str, Any]], sections: Sequence[MachineSection]) -> bool:

@@ -74,7 +74,7 @@ class ChoiceEntry:
     kind: Literal["lost", "changed"]
     base: Choice
     candidate: Choice
-    cases: Annotated[tuple[tuple[ModelName, GpuName], ...], Field(max_length=len(MODELS) * len(GPUS))]
+    cases: Annotated[tuple[tuple[ModelName, GpuName], ...], Field(fail_fast=True, max_length=len(MODELS) * len(GPUS))]
 
     def __post_init__(self) -> None:
         """A choice is one of a model's on a GPU, and the host's work is not."""
@@ -100,7 +100,7 @@ class ChoicesEntry:
     compared. `has_host` says that the host's work was asked about too.
     """
 
-    differences: Annotated[tuple[ChoiceEntry, ...], Field(max_length=MAX_DIFFERENCES)]
+    differences: Annotated[tuple[ChoiceEntry, ...], Field(fail_fast=True, max_length=MAX_DIFFERENCES)]
     left_out: Few = 0
     unverified: Few = 0
     has_host: bool = False

@@ -33,6 +33,9 @@ from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 MAX_DOCUMENT_BYTES = 64 * 2**20
 """Of one document. The largest shipped scenario hands over about 12 MB."""
 
+MAX_NAMES = 250_000
+"""Of all fields of one document, counted by its colons. A field that is not known costs 3 kB of complaint."""
+
 MAX_WINDOWS = 1000
 MAX_REQUESTS = 20_000
 MAX_TOKENS = 100_000
@@ -92,9 +95,9 @@ class WindowEntry:
 class ReplyEntry:
     """The answer to one fixed prompt: generated tokens as numbers, and log-probs."""
 
-    tokens: Annotated[tuple[Count, ...], Field(max_length=MAX_ANSWER)]
-    logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
-    prompt_logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
+    tokens: Annotated[tuple[Count, ...], Field(fail_fast=True, max_length=MAX_ANSWER)]
+    logprobs: Annotated[tuple[Logprob, ...], Field(fail_fast=True, max_length=MAX_ANSWER)]
+    prompt_logprobs: Annotated[tuple[Logprob, ...], Field(fail_fast=True, max_length=MAX_ANSWER)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -109,7 +112,7 @@ class AnswerEntry:
     output_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
     vocab: Annotated[int, Field(gt=0, lt=2**31)]
     seed: Annotated[int, Field(ge=0, lt=2**53)]
-    replies: Annotated[tuple[ReplyEntry, ...], Field(max_length=MAX_PROMPTS)]
+    replies: Annotated[tuple[ReplyEntry, ...], Field(max_length=MAX_PROMPTS, fail_fast=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -144,7 +147,7 @@ class KernelEntry:
     candidate_us: Number
     base_count: Number
     candidate_count: Number
-    launches: Annotated[tuple[LaunchEntry, ...], Field(max_length=MAX_LAUNCHES)] = ()
+    launches: Annotated[tuple[LaunchEntry, ...], Field(fail_fast=True, max_length=MAX_LAUNCHES)] = ()
     code: CodeChange = ""
 
 
@@ -177,11 +180,11 @@ class ProfileEntry:
     kind: Literal["kernel", "operator"]
     base_us: Number
     candidate_us: Number
-    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=4 * TOP)]
+    parts: Annotated[tuple[KernelEntry, ...], Field(fail_fast=True, max_length=4 * TOP)]
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
     layers: Annotated[
-        tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
+        tuple[TracedLayerEntry, ...], Field(fail_fast=True, max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
     ] = ()
     has_launches: bool = False
     same_code: SmallCount = 0
@@ -192,8 +195,8 @@ class ProfileEntry:
 class TextEntry:
     """The token ids of a random text, and for each layer the experts that were chosen for them, as base64."""
 
-    tokens: Annotated[tuple[Count, ...], Field(max_length=MAX_TRACED)]
-    layers: Annotated[tuple[Choices, ...], Field(min_length=1, max_length=MAX_LAYERS)]
+    tokens: Annotated[tuple[Count, ...], Field(fail_fast=True, max_length=MAX_TRACED)]
+    layers: Annotated[tuple[Choices, ...], Field(fail_fast=True, min_length=1, max_length=MAX_LAYERS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -204,8 +207,8 @@ class TraceEntry:
     top_k: Ordinal
     prompt_len: Ordinal
     tokens_a_step: Ordinal
-    texts: Annotated[tuple[TextEntry, ...], Field(min_length=2, max_length=MAX_TEXTS)]
-    again: Annotated[tuple[TextEntry, ...], Field(min_length=1, max_length=MAX_TEXTS)]
+    texts: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=2, max_length=MAX_TEXTS)]
+    again: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=1, max_length=MAX_TEXTS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -237,13 +240,13 @@ class Handoff:
     begun_utc: Time
     is_complete: bool
     arms: Mapping[Arm, ArmFacts]
-    problems: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBLEMS)]
-    windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
-    answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
+    problems: Annotated[tuple[Text, ...], Field(fail_fast=True, max_length=MAX_PROBLEMS)]
+    windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS, fail_fast=True)]
+    answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS, fail_fast=True)]
     kernels: KernelProof | None = None
     profile: ProfileEntry | None = None
     measures_expert_use: bool = False
-    expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
+    expert_use: Annotated[tuple[UseEntry, ...], Field(fail_fast=True, max_length=len(Arm))] = ()
     ended_s: Seconds = 0.0
     choices: ChoicesEntry | None = None
     packages: PackagesEntry | None = None
@@ -257,7 +260,7 @@ _COUNTS = {name for names in COUNT_FIELDS.values() for name in names} | {
     "sharegpt_output_len",
 }
 _WORDS = {"backend", "dataset_name", "model_id"}
-_Gaps = Annotated[list[Number], Field(max_length=MAX_TOKENS)]
+_Gaps = Annotated[list[Number], Field(max_length=MAX_TOKENS, fail_fast=True)]
 _Mark = Literal["", "x"]
 _LISTS: dict[str, Any] = {"ttfts": Number, "output_lens": Count, "itls": _Gaps, "errors": Text, "generated_texts": _Mark}
 
@@ -269,7 +272,7 @@ RECORD_FIELDS = tuple(sorted({*_NUMBERS, *_COUNTS, *_WORDS, *_LISTS, "request_ra
 def _record_adapter() -> TypeAdapter[Any]:
     """The fields of one line of the load generator that a verdict reads, each with its bounds; any other field is refused."""
     kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, Number) | dict.fromkeys(_COUNTS, Count) | dict.fromkeys(_WORDS, Word)
-    kinds |= {name: Annotated[list[kind], Field(max_length=MAX_REQUESTS)] for name, kind in _LISTS.items()}  # type: ignore[valid-type]
+    kinds |= {name: Annotated[list[kind], Field(max_length=MAX_REQUESTS, fail_fast=True)] for name, kind in _LISTS.items()}  # type: ignore[valid-type]
     kinds |= {"request_rate": Rate, "accept_length": Number}
     fields: dict[str, Any] = {name: (kind | None, None) for name, kind in kinds.items()}
     return TypeAdapter(create_model("Record", __config__=ConfigDict(extra="forbid", strict=True), **fields))
@@ -279,6 +282,8 @@ def parse_handoff(content: bytes, source: str) -> Handoff:
     """Read and check a document from an untrusted job. Raise HandoffError naming the first field that is wrong."""
     if len(content) > MAX_DOCUMENT_BYTES:
         raise HandoffError(f"{source}: {len(content)} bytes where at most {MAX_DOCUMENT_BYTES} are read")
+    if content.count(b":") > MAX_NAMES:
+        raise HandoffError(f"{source}: more fields than the {MAX_NAMES} that are read; refused")
     try:
         handoff = adapt(Handoff).validate_json(content)
     except ValidationError as error:

@@ -81,7 +81,7 @@ class PackagesEntry:
     differ and pin no version: what was measured does not have them.
     """
 
-    differences: Annotated[tuple[PackageEntry, ...], Field(max_length=MAX_PACKAGES)]
+    differences: Annotated[tuple[PackageEntry, ...], Field(fail_fast=True, max_length=MAX_PACKAGES)]
     left_out: Few = 0
     unpinned: Few = 0
     search: PackageSearch | None = None

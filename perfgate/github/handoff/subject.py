@@ -22,7 +22,7 @@ class HandoffSubject:
     """Which change was measured, where, and by which run. `pull_request` is 0 for a run that belongs to none."""
 
     repository: Repository
-    pull_request: SmallCount
+    pull_request: Annotated[int, Field(ge=0, lt=2**53)]
     head_sha: Sha
     run_id: Annotated[int, Field(ge=0, lt=2**53)]
     run_attempt: SmallCount

@@ -60,8 +60,10 @@ def list_measuring(github: GitHub, repository: str, pull_request: int, head_sha:
 def _list_unfinished(github: GitHub, repository: str, file: str, **query: str) -> tuple[Mapping[str, object], ...]:
     """The runs of a workflow that have not ended, among the newest hundred: one request."""
     answer = github.get(f"/repos/{repository}/actions/workflows/{file}/runs", per_page=PER_PAGE, **query)
-    runs = answer.get("workflow_runs") if isinstance(answer, dict) else None
-    return tuple(run for run in runs or () if isinstance(run, dict) and run.get("status") != "completed")
+    runs = answer.get("workflow_runs")
+    return tuple(
+        run for run in (runs if isinstance(runs, list) else ()) if isinstance(run, dict) and run.get("status") != "completed"
+    )
 
 
 def read_run(run: Mapping[str, object]) -> DispatchedRun | None:

@@ -63,7 +63,8 @@ def was_nothing_planned(jobs: Jobs, *, is_asked: bool) -> bool:
 
 def find_runner_fault(job: Mapping[str, Any], wanted: MatrixJob) -> str:
     """Why a job counts for no machine of `wanted`, by its labels and its runner; empty where it counts."""
-    labels = {str(label) for label in job.get("labels") or ()}
+    told = job.get("labels")
+    labels = {str(label) for label in told} if isinstance(told, list) else set()
     if not labels and job.get("conclusion") in {"skipped", "cancelled"}:
         return ""
     if missing := [label for label in wanted.labels if label not in labels]:

@@ -7,10 +7,12 @@ the machine's.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -150,14 +152,24 @@ def _read_time(text: object) -> float | None:
 
 
 def append(path: Path, entry: LedgerEntry) -> None:
-    """Add a line, as root. Raise RunnerError where it cannot be added."""
+    """Add a line whole or not at all, as root. Raise RunnerError where it cannot be added.
+
+    On half a line, as a full disk takes it, every later job of the machine would be refused.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "ab") as file:
+        with os.fdopen(descriptor, "ab", buffering=0) as file:
             os.fchmod(descriptor, 0o644)
-            file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+            _write_whole(file, orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
     except OSError as error:
         raise RunnerError(f"{path}: cannot be written ({error.strerror}); the ledger is root's") from None
+
+
+def _write_whole(file: FileIO, line: bytes) -> None:
+    """Take back what found room of a line that did not. Without a lock, for every job may read this file, and so lock it."""
+    if (written := file.write(line)) != len(line):
+        os.ftruncate(file.fileno(), file.tell() - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_entries(path: Path, since_s: float = 0.0) -> tuple[LedgerEntry, ...]:

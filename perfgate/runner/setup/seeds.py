@@ -141,7 +141,7 @@ def _move_group(path: Path) -> None:
     if path.stat().st_size > MAX_GROUP_BYTES:
         return
     try:
-        group = json.loads(path.read_bytes())["child_paths"]
+        group = orjson.loads(path.read_bytes())["child_paths"]
         moved = {str(name): str(path.parent / Path(str(place)).name) for name, place in group.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return

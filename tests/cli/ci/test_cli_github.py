@@ -13,7 +13,7 @@ import pytest
 
 from perfgate import __version__
 from perfgate.cli import main, program
-from perfgate.github.comment.sections import build_section, render
+from perfgate.github.comment.sections import MARK, build_section, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.github.settings import load_settings
@@ -107,6 +107,37 @@ def test_publish__status_then_comment_then_pages(server, tmp_path, capsys):
     written = [entry["path"].split("/")[4] for entry in server.get()["log"] if entry["method"] == "POST"]
     assert written == ["statuses", "issues"]
     assert "opened/" not in server.get()["comments"][0]["body"]
+
+
+ODD_COMMENT = {"issue": "7", "body": MARK, "user": {"login": "github-actions[bot]", "type": "Bot"}}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("/jobs$", {"jobs": [{"name": "bench test-gpu unit", "labels": 5}]}, 0, "test-gpu: invalid"),
+        ("/comments$", [{**ODD_COMMENT, "id": "x"}], 2, "id: missing or no number"),
+        ("/comments$", [ODD_COMMENT], 2, "id: missing or no number"),
+    ],
+)
+def test_publish__an_answer_with_an_odd_field(server, tmp_path, capsys, case):
+    """A proxy, or a GitHub that changed: a line, and no success."""
+    path, body, code, said = case
+    set_run(server, pack(tmp_path, worse=0.2))
+    server.set(faults=[{"method": "GET", "path": path, "status": 200, "body": body, "times": 9}])
+
+    assert main(PUBLISH) == code
+    assert said in "".join(capsys.readouterr())
+    assert "success" not in [found["state"] for found in server.get()["statuses"]]
+
+
+def test_publish__a_pull_request_with_a_large_number(server, tmp_path):
+    """The largest repositories have numbered beyond 160,000."""
+    set_run(server, pack(tmp_path, worse=0.2, pr=168_000))
+    server.set(pulls={"168000": {**make_pull(), "number": 168_000}})
+
+    assert main(["github", "publish", "--pr", "168000", *PUBLISH[4:]]) == 0
+    assert read_sections(server) == {"test-gpu": "regression"}
 
 
 def test_publish__a_head_that_moved(server, tmp_path, capsys):

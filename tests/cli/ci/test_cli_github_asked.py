@@ -88,6 +88,13 @@ def test_attack__a_comparison_of_an_unnamed_commit(server, tmp_path, capsys, wor
     assert read_inputs(server) == []
 
 
+def test_cancel__runs_that_are_no_list(server, tmp_path):
+    server.set(faults=[{"method": "GET", "path": "/runs$", "status": 200, "body": {"workflow_runs": 5}, "times": 9}])
+
+    assert say(tmp_path, make_comment("/perfgate cancel")) == 2
+    assert read_replies(server) == ["Refused: nothing of this commit is being measured"]
+
+
 def answer(task, **options):
     words = {"pr": "7", "head-sha": HEAD, "base-sha": BASE, "matrix": MATRIX, "scenario": "unit.toml", **options}
     return main(["github", "answer", "--task", task, *(part for name, value in words.items() for part in (f"--{name}", value))])

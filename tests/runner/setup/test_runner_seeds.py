@@ -113,7 +113,7 @@ def test_lend__triton_finds_its_kernels_in_the_copy(tmp_path, cache):
     assert compile_kernel(tmp_path, tmp_path / "copy") == lent
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"child_paths": 3}', '{"child_paths": null}', "\x00"])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"child_paths": 3}', '{"child_paths": null}', "\x00", "[" * 100_000])
 def test_lend__a_group_that_is_none(source, cache, tmp_path, content):
     (source / "__grp__x.json").write_text(content)
     seed(source, cache, KEY)
