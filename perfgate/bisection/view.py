@@ -25,10 +25,10 @@ SHOWN = 0.001
 
 MEANINGS = {
     Ending.FOUND: "this commit made it slower",
-    Ending.NARROWED: "the commit that made it slower is one of several that cannot be measured",
+    Ending.NARROWED: "the commit that made it slower is one of several that cannot be told apart",
     Ending.OUT_OF_BUDGET: "not found within the budget",
     Ending.NO_DIFFERENCE: "nothing to find",
-    Ending.UNMEASURABLE: "nothing could be measured",
+    Ending.UNMEASURABLE: "GOOD or BAD cannot be measured",
 }
 
 
