@@ -185,7 +185,7 @@ def plan_next(search: Search) -> Step | Answer:
         return _if_affordable(search, Step(place=search.last, blocks=look))
     if decision.outcome not in {Outcome.REGRESSION, Outcome.INCONCLUSIVE}:
         is_faster = decision.outcome is Outcome.IMPROVED
-        reason = "BAD is faster than GOOD" if is_faster else "GOOD and BAD do not differ beyond the margin"
+        reason = "BAD is faster than GOOD" if is_faster else "BAD is not slower by as much as the margin"
         return Answer(ending=Ending.NO_DIFFERENCE, reason=f"{reason}: the gate's rule says {decision.outcome.value}")
     return _locate(search, pick_metric(decision, metrics))
 

@@ -18,17 +18,17 @@ from perfgate.report.table import Table
 from perfgate.report.words.wording import percent
 from perfgate.stats.looks import CONFIDENCE
 from perfgate.stats.moderated import estimate
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_count, format_percent
 
 SHOWN = 0.001
 """A commit that was not measured and is less likely than this is counted, not listed."""
 
 MEANINGS = {
     Ending.FOUND: "this commit made it slower",
-    Ending.NARROWED: "the commit that made it slower is one of several that cannot be measured",
+    Ending.NARROWED: "the commit that made it slower is one of several that cannot be told apart",
     Ending.OUT_OF_BUDGET: "not found within the budget",
     Ending.NO_DIFFERENCE: "nothing to find",
-    Ending.UNMEASURABLE: "nothing could be measured",
+    Ending.UNMEASURABLE: "GOOD or BAD cannot be measured",
 }
 
 
@@ -171,7 +171,5 @@ def _tell_culprit(found: Found, facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _tell_cost(facts: dict[str, Any]) -> str:
-    return (
-        f"{facts['minutes']:.1f} of {facts['budget_minutes']:g} GPU-minutes: {facts['measurements']} measurements, "
-        f"{facts['blocks']} blocks, {facts['builds']} builds"
-    )
+    done = ", ".join(format_count(facts[f"{noun}s"], noun) for noun in ("measurement", "block", "build"))
+    return f"{facts['minutes']:.1f} of {facts['budget_minutes']:g} GPU-minutes: {done}"

@@ -20,6 +20,8 @@ def read_history(store: Store, question: HistoryQuestion) -> History:
     with open_tables(store, question) as connection:
         rows = _read_points(connection, question)
         series = assemble_series(rows, _read_environments(connection), _read_margins(connection)) if rows else ()
+        if unknown := set(question.metrics) - {one.subject.metric for one in series}:
+            raise InputError(f"--metric {min(unknown)[:80]!r}: no session that fits has it; headline metrics need no option")
         return History(
             store=store.url,
             series=series,

@@ -48,6 +48,12 @@ def test_tell__a_culprit_that_is_a_merge(tmp_path):
     assert told.splitlines()[-1] == "8.0 of 8 GPU-minutes: 3 measurements, 4 blocks, 0 builds"
 
 
+def test_tell__one_of_something_is_no_plural(tmp_path):
+    told = list(tell(find(tmp_path, make(20, 0.0, 0.0), build_minutes=(1.0,)), lay_out))
+
+    assert told[-1].endswith(": 1 measurement, 2 blocks, 1 build")
+
+
 def test_tell__a_long_credible_set(tmp_path):
     found = find(tmp_path, make(20, 0.03, 0.03, 0.03), make(2, 0.0))
     told = "\n".join(tell(found, lay_out))
@@ -62,7 +68,7 @@ def test_tell__commits_that_were_gone_around(tmp_path):
     found = find(tmp_path, make(3, 0.03, 0.03), make(3, 0.03, 0.03), skipped={1: "no\x1b[31m build", 2: "none"}, places=3)
     told = "\n".join(tell(found, lay_out))
 
-    assert told.startswith("NARROWED: ")
+    assert told.startswith("NARROWED: the commit that made it slower is one of several that cannot be told apart\n")
     assert f"skipped {f'{1:040x}'[:12]}: no [31m build" in told
 
 

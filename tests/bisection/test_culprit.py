@@ -112,8 +112,14 @@ def test_plan_next__equal_ends():
     answer, state = play(16, None)
 
     assert answer.ending is Ending.NO_DIFFERENCE
-    assert "do not differ beyond the margin" in answer.reason
+    assert "BAD is not slower by as much as the margin" in answer.reason
     assert {one.place for one in state.measured} == {16}
+
+
+def test_plan_next__a_gain_that_is_not_proven_is_not_called_equal():
+    answer = plan_next(search(make(16, -0.09, -0.01)))
+
+    assert answer.reason == "BAD is not slower by as much as the margin: the gate's rule says PASS"
 
 
 def test_plan_next__a_faster_end():

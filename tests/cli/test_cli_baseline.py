@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -14,6 +16,7 @@ from perfgate.gate.baselines import find_path, load_baseline
 from perfgate.report.table import lay_out
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_baseline, make_scenario, make_session, slow_both, write_folder
 
+ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = make_scenario()
 
 
@@ -78,6 +81,13 @@ def test_add__slower_is_refused_without_a_reason(tmp_path, capsys, stored):
 
     assert main(["baseline", "add", folder, "--to", str(target), "--accept-slower", "bug fix 12"]) == 0
     assert load_baseline(path).history[-1].reason == "bug fix 12"
+
+
+def test_add__a_reason_that_nothing_needs_is_not_dropped_silently(tmp_path, capsys, stored):
+    assert main(["baseline", "add", _write(tmp_path, 3), "--to", str(stored[0]), "--accept-slower", "bug fix 12"]) == 0
+
+    assert "the reason was not recorded: no level is slower" in capsys.readouterr().out
+    assert (load_baseline(stored[1]).history[-1].action, load_baseline(stored[1]).history[-1].reason) == ("added", "")
 
 
 def test_add__an_empty_reason_is_none(tmp_path, capsys, stored):
@@ -159,6 +169,12 @@ def test_baseline__no_such_file(tmp_path, capsys, command):
 
     assert main(["baseline", name, str(tmp_path / "none.json"), *options]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_describe__writes_a_level_as_reports_do():
+    shipped = load_baseline(ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-mxfp4-mixed-c16.json")
+
+    assert re.search(r"\nOutput throughput +1,\d{3}\.\d tok/s ", "\n".join(describe(shipped, lay_out)))
 
 
 def test_describe__metrics_that_some_sessions_did_not_tell_of():

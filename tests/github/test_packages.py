@@ -163,7 +163,7 @@ def make_entry(*, outcome=None, suspects=0, count=3):
             make_entry(outcome=Ending.FOUND, suspects=1),
             "torch 2.0.0 to 2.12.0 made it slower, 95 % sure or more (9 blocks, 21 min",
         ),
-        (make_entry(outcome=Ending.NARROWED, suspects=2), "one of several that cannot be measured, one of torch 2.0.0 to"),
+        (make_entry(outcome=Ending.NARROWED, suspects=2), "one of several that cannot be told apart, one of torch 2.0.0 to"),
         (make_entry(outcome=Ending.OUT_OF_BUDGET, suspects=6, count=6), "torch 2.3.0 to 2.12.0 and 2 more (9 blocks"),
         (make_entry(outcome=Ending.NO_DIFFERENCE), "nothing to find (9 blocks"),
     ],

@@ -112,6 +112,13 @@ def test_ask__of_an_empty_store_says_how_to_fill_it(store):
         read_history(store, HistoryQuestion())
 
 
+def test_ask__a_metric_that_no_session_has_is_a_mistake_and_no_empty_table(store):
+    fill(store)
+
+    with pytest.raises(InputError, match="--metric 'p99_itl': no session that fits has it"):
+        read_history(store, HistoryQuestion(metrics=("p99_itl_ms", "p99_itl")))
+
+
 def test_ask__keeps_to_the_question(store):
     fill(store)
     store.append([make_entry(5, 500.0, scenario="other")])

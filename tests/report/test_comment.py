@@ -371,7 +371,9 @@ def test_comment__accepting_a_loss_is_in_a_fold_for_maintainers():
     shown, folded = read_golden("regression").split("<details><summary>For maintainers</summary>")
 
     assert "--accept-slower" not in shown
-    assert "perfgate baseline add results/2026-11-20-1 --to perfgate/baselines --accept-slower 'the reason'" in folded
+    assert "perfgate baseline add RESULT_DIR --to perfgate/baselines --accept-slower 'the reason'" in folded
+    # A baseline takes in no candidate: this session would store the level without the loss.
+    assert "perfgate baseline add results/2026-11-20-1" not in folded
 
 
 def test_comment__an_uncalibrated_machine_is_told_with_its_remedy():

@@ -17,6 +17,7 @@ from perfgate.gate.baselines import expire_baseline, load_baseline, save_baselin
 from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.metrics import METRICS, Metric
 from perfgate.report.table import Table, choose_layout, join_rows
+from perfgate.report.words import wording
 from perfgate.storage.journal import write_utc
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
@@ -50,7 +51,9 @@ def add(
     A/A sessions add to the noise. Of other sessions only the base arm is used, for the level.
     """
     added = add_sessions(folders, target, accept_slower=accept_slower, commit=commit, release=release or "")
-    print_result(style, asdict(added), added)
+    is_unused = accept_slower and added.action != "accepted slower"
+    remark = "; the reason was not recorded: no level is slower (of a comparison the base alone counts)" if is_unused else ""
+    print_result(style, asdict(added), f"{added}{remark}")
     return 0
 
 
@@ -102,7 +105,7 @@ def describe(baseline: Baseline, lay: Callable[[Table], str]) -> Iterator[str]:
 
 
 def _show_noise(metric: Metric, noise: NoiseModel) -> tuple[str, ...]:
-    middle = f"{noise.quantiles[1]:.{metric.decimals}f} {metric.unit}"
+    middle = wording.value(metric.name, noise.quantiles[1])
     band = "unknown" if noise.band is None else format_percent(noise.band)
     answers = {True: "yes", False: "NO", None: "not measured"}
     return (metric.title, middle, band, str(noise.sessions), answers[noise.is_responsive])

@@ -60,12 +60,12 @@ def advise(
         return Advice(
             sentence="find the cause; measuring again does not undo it.",
             commands=tuple(_list_diagnoses(session, families, is_profiled=is_profiled, search=search)),
-            for_maintainers=tuple(_list_keeps(session, "accept the loss in review", "--accept-slower", "the reason")),
+            for_maintainers=(_keep("loss", "--accept-slower", "the reason"),),
         )
     if verdict.outcome is Outcome.IMPROVED:
         return Advice(
             sentence="nothing to do.",
-            for_maintainers=tuple(_list_keeps(session, "keep the gain as the new baseline")),
+            for_maintainers=(_keep("gain"),),
         )
     if verdict.outcome is Outcome.INCONCLUSIVE:
         return replace(_advise_undecided(verdict, session, families), more=verdict.outcome.remedies)
@@ -129,10 +129,10 @@ def _list_diagnoses(
     yield Command(line=write_command("bisect", *(search.span or ("GOOD", "BAD")), *words), purpose="which commit")
 
 
-def _list_keeps(session: Session, purpose: str, *options: str) -> Iterator[Command]:
-    if session.source:
-        words = ("baseline", "add", session.source, "--to", "perfgate/baselines", *options)
-        yield Command(line=write_command(*words), purpose=purpose)
+def _keep(change: str, *options: str) -> Command:
+    """Take a level over once it is that of main: a baseline takes in the base of a comparison, never its candidate."""
+    line = write_command("baseline", "add", "RESULT_DIR", "--to", "perfgate/baselines", *options)
+    return Command(line=line, purpose=f"the new level, once merged: of a session whose base has the {change}")
 
 
 def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:

@@ -19,9 +19,9 @@ _BECAUSE = {
 }
 _NEXT = {
     Outcome.PASS: "Nothing has to be done about it.",
-    Outcome.IMPROVED: "Nothing has to be done about it; `perfgate baseline add` keeps the gain as the new level.",
+    Outcome.IMPROVED: "Nothing has to be done about it; once merged, `perfgate baseline add` keeps the gain as the new level.",
     Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
-    "(`perfgate baseline add --accept-slower`).",
+    '(`/perfgate accept "why"` on the pull request).',
     Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes; see {remedies}.",
     Outcome.INVALID: "Remove what voided the session ({remedies}), then measure again.",
 }
@@ -56,9 +56,7 @@ def _tell_change(judgement: Judgement) -> str:
     if judgement.change is None:
         return f"{title} was not judged: {judgement.outcome}."
     levels = f"from {wording.value(judgement.metric, judgement.base)} to {wording.value(judgement.metric, judgement.candidate)}"
-    sense = "worse" if (judgement.worse or 0.0) > 0 else "better"
-    if wording.percent(judgement.change) == wording.percent(0.0):
-        sense = "no change"
+    sense = "no change" if wording.percent(judgement.change) == wording.percent(0.0) else wording.sense(judgement)
     gating = "" if judgement.gating else ", and it only informs"
     return f"{title} went {levels}, {wording.percent(judgement.change)} ({sense}): {judgement.outcome}{gating}."
 

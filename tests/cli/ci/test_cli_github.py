@@ -90,7 +90,7 @@ def test_publish__names_what_a_stranger_can_type(server, tmp_path, pages):
     assert f"\ngit fetch origin {LEFT_AT} {HEAD} && {trees}\n" in body
     assert "opened/" not in body
     assert ("gh run download 11 --repo o/r --name perfgate-report --dir report" in body) is bool(pages)
-    assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(pages)
+    assert ("perfgate check report/test-gpu/unit" in body) is bool(pages)
     run = "https://github.com/o/r/actions/runs/11"
     shown = f"[report]({run}#artifacts)" if pages else f"[run's summary]({run})"
     assert f"Everything: {shown}." in body

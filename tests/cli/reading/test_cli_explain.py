@@ -32,6 +32,14 @@ def test_explain__a_loss_in_five_sentences(slower, capsys):
     assert lines[4].startswith("Find the cause (`perfgate profile`")
 
 
+@pytest.mark.parametrize(("low", "said"), [(-0.01, "+4.0 % (unclear): "), (0.01, "+4.0 % (worse): ")])
+def test_explain_metric__calls_nothing_worse_that_the_table_calls_unclear(low, said):
+    verdict, session, *_ = case_regression()
+    judgement = replace(verdict.judgements[0], metric="median_itl_ms", change=0.04, worse=0.0392, low=low, high=0.09)
+
+    assert said in explain_metric(judgement, verdict, session)[0]
+
+
 def test_explain__takes_the_title_too(slower, capsys):
     assert main(["explain", str(slower), "p99 itl"]) == 0
     assert capsys.readouterr().out.startswith("P99 ITL went from")

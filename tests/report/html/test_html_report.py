@@ -9,6 +9,7 @@ import shutil
 from base64 import b64encode
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,9 @@ def test_report__every_kind_and_outcome(write, tmp_path, make, title, figures):
     assert re.search(r"<title>(.*)</title>", html)[1].startswith(title)
     assert {attrs["id"] for tag, attrs in tags if tag == "figure"} == figures
     assert sum("mark" in attrs.get("class", "").split() for _, attrs in tags) > 4
+    levels = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels)), "a heading skips a level"
     assert len(html.encode()) < 1_000_000
 
 
