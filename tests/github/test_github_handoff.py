@@ -18,7 +18,7 @@ from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question
-from perfgate.github.handoff import artifact
+from perfgate.github.handoff import artifact, handoff
 from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record
@@ -516,12 +516,26 @@ WRONG = {
 }
 
 
+def test_parse_handoff__more_values_than_are_read(monkeypatch, document):
+    monkeypatch.setattr(handoff, "MAX_VALUES", 3)
+    with pytest.raises(HandoffError, match=r"^x: more values than the 3 that are read; refused$"):
+        parse_handoff(orjson.dumps(document), "x")
+
+
+def test_parse_handoff__a_field_is_missing_beside_long_ones(document):
+    """The model would keep a copy of the long one for each that is missing."""
+    del document["scenario"], document["arms"]
+    with pytest.raises(HandoffError, match=r"^x: scenario: Field required; measure again$") as caught:
+        parse_handoff(orjson.dumps(document), "x")
+    assert caught.value.__context__ is None
+
+
 @pytest.mark.parametrize("wrong", [*WRONG, "errors", "itls"])
 def test_attack__complaints_without_an_end(document, wrong):
     """A complaint takes up to 3 kB of memory, and what is wrong 3 bytes: 64 MiB of it would end the job that reports."""
     if wrong in {"errors", "itls"}:
         document["windows"][0]["record"][wrong] = [[[]] * 19_000] * 20 if wrong == "itls" else [[]] * 19_000
-    content = orjson.dumps(document if wrong in {"errors", "itls"} else WRONG[wrong])
+    content = orjson.dumps(document if wrong in {"errors", "itls"} else document | WRONG[wrong])
 
     with pytest.raises(HandoffError) as caught:
         parse_handoff(content, "x")
