@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
-from perfgate.github.events import find
+from perfgate.github.events import find, find_number
 from perfgate.storage.schema import adapt
 
 _END = " -->"
@@ -41,3 +41,12 @@ def is_own(comment: Mapping[str, Any], bot: str, mark: str) -> bool:
     """Whether the bot wrote a comment or issue that begins with `mark`; a mark alone proves nothing."""
     is_bot = find(comment, "user.login") == bot and find(comment, "user.type") == "Bot"
     return is_bot and str(comment.get("body") or "").startswith(mark)
+
+
+def list_own(written: Iterable[Mapping[str, Any]], bot: str, mark: str, number: str) -> list[Mapping[str, Any]]:
+    """The bot's comments or issues that begin with `mark`, oldest first, by the field that numbers them.
+
+    One that stands on two pages, as a list that changes while it is read has it, is no second one.
+    """
+    own = {find_number(one, number): one for one in written if is_own(one, bot, mark)}
+    return [own[found] for found in sorted(own)]

@@ -10,10 +10,9 @@ from typing import Any
 
 from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.marks import find_address, is_own
+from perfgate.github.comment.marks import find_address, list_own
 from perfgate.github.comment.sections import MARK, MachineSection, ResultEntry, merge, parse, put, render
 from perfgate.github.comment.target import Comments, CommentTarget
-from perfgate.github.events import find_number
 
 ROUNDS = 6
 
@@ -51,9 +50,7 @@ def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSect
 def find_comments(github: GitHub, target: CommentTarget, comments: Comments | None = None) -> list[Mapping[str, Any]]:
     """Find perfgate's own comments, oldest first: they begin with the mark, and the bot wrote them. The mark proves nothing."""
     read = github.list_all(target.comments) if comments is None else comments
-    # One that stands on two pages, as a list that changes while it is read has it, is no second one to be deleted.
-    own = {find_number(comment, "id"): comment for comment in read if is_own(comment, target.bot, MARK)}
-    return [own[number] for number in sorted(own)]
+    return list_own(read, target.bot, MARK, "id")
 
 
 def _is_shown(found: Sequence[Mapping[str, Any]], sections: Sequence[MachineSection]) -> bool:

@@ -12,9 +12,8 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.errors import GitHubError, GitHubUnavailableError, InputError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.marks import find_address, is_own, read_mark, write_mark
+from perfgate.github.comment.marks import find_address, list_own, read_mark, write_mark
 from perfgate.github.comment.target import CommentTarget
-from perfgate.github.events import find_number
 from perfgate.github.handoff.handoff import Text, describe
 from perfgate.github.handoff.subject import Label, Sha
 from perfgate.report.escape import markdown
@@ -127,9 +126,7 @@ def _update(  # noqa: PLR0913, PLR0917 - an issue, and what becomes of it
 def _find_issues(github: GitHub, target: CommentTarget) -> list[Mapping[str, Any]]:
     """Perfgate's own open issues of that kind, the oldest first; GitHub lists pull requests among issues."""
     listed = github.list_all(f"/repos/{target.repository}/issues", state="open", creator=target.bot)
-    listed = (issue for issue in listed if "pull_request" not in issue and is_own(issue, target.bot, MARK))
-    own = {find_number(issue, "number"): issue for issue in listed}
-    return [own[number] for number in sorted(own)]
+    return list_own((issue for issue in listed if "pull_request" not in issue), target.bot, MARK, "number")
 
 
 def _read(found: Sequence[Mapping[str, Any]]) -> _KeptRows:
