@@ -88,8 +88,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     record = read_record(folder)
     scenario = read_scenario(folder)
     events = list(read_lines(folder / EVENTS_FILE))
-    entries = read_entries(folder)
-    windows, superseded, damage = load_windows(folder, entries, scenario, events)
+    windows, superseded, damage = load_windows(folder, read_entries(folder), scenario, events)
     expert_use, lost = load_use(folder, tuple(record.arms))
     has_block = any(event.get("event") == "block_ended" for event in events)
     session = Session(
@@ -103,7 +102,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems=tuple(
             DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
         ),
-        damage=(*damage, *_find_lost_blocks(entries, events), *lost),
+        damage=(*damage, *lost),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
         is_handed_over=is_handed_over(record),
@@ -138,13 +137,12 @@ def load_windows(
             damage.append(found)
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
+    damage += _find_lost_blocks({entry.block for entry in index if entry.file not in gone}, events)
     return tuple(windows), tuple(superseded), damage
 
 
-def _find_lost_blocks(index: Sequence[WindowRecord], events: Sequence[Mapping[str, Any]]) -> list[Damage]:
+def _find_lost_blocks(left: set[int], events: Sequence[Mapping[str, Any]]) -> list[Damage]:
     """Blocks that were measured to their end and of which the index has nothing that counts, though of others it has."""
-    gone = find_superseded(events)
-    left = {entry.block for entry in index if entry.file not in gone}
     ended = [event.get("block") for event in events if event.get("event") == "block_ended"]
     lost = [str(block) for block in ended if isinstance(block, int) and block not in left]
     return [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=block) for block in lost if left]
