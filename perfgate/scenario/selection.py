@@ -263,9 +263,7 @@ def _fit(table: SelectionTable, asked: SelectionRequest, loads: Sequence[str]) -
     for number in range(max(map(len, looks.values()), default=0)):
         for load in (load for load in looks if number < len(looks[load])):
             had = looks[load][number - 1] if number else 0
-            cost_s = _price(table, asked.model, load, looks[load][number]) - (
-                _price(table, asked.model, load, had) if had else 0.0
-            )
+            cost_s = _price(table, asked.model, load, looks[load][number]) - _price(table, asked.model, load, had)
             if blocks.get(load, 0) == had and cost_s <= left_s:
                 blocks[load] = looks[load][number]
                 left_s -= cost_s
@@ -282,8 +280,9 @@ def _price_first_look(table: SelectionTable, model: str, load: str) -> float:
 
 
 def _price(table: SelectionTable, model: str, load: str, blocks: int) -> float:
-    """Seconds of a session of so many blocks."""
-    return table.find_price(load).block_s * blocks + (0.0 if model == CPU else table.first_block_s)
+    """Seconds of a session of so many blocks, none of which is no session."""
+    first_s = table.first_block_s if blocks and model != CPU else 0.0
+    return table.find_price(load).block_s * blocks + first_s
 
 
 def _list_looks(model: str, load: str) -> tuple[int, ...]:
