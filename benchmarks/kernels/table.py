@@ -74,10 +74,14 @@ def row(cell: dict[str, Any]) -> str:
     atomic, fused_sum = (f"{middle[name]:.1f}" if name in middle else "-" for name in ("ours-atomic32", "sglang-fused-sum"))
     return (
         f"| {cell['tokens']} | {middle[ours]:.1f} ({ours.removeprefix('ours-')}) | {atomic} | {middle['sglang']:.1f} | "
-        f"{fused_sum} | {middle['sglang-untuned']:.1f} | {ratio:.3f} [{low:.3f}, {high:.3f}] {verdict} | "
-        f"{control[0]:.3f} [{control[1]:.3f}, {control[2]:.3f}] | "
+        f"{fused_sum} | {middle[UNTUNED]:.1f} | {write_ratio((ratio, low, high))} {verdict} | {write_ratio(control)} | "
         f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle[ours]:.0%}) | {error_ratio:.2f} | {describe_choice(cell, ours)} |"
     )
+
+
+def write_ratio(found: tuple[float, float, float]) -> str:
+    """A ratio with its interval."""
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*found)
 
 
 def vllm_rows(cells: list[dict[str, Any]]) -> list[str]:
@@ -88,7 +92,7 @@ def vllm_rows(cells: list[dict[str, Any]]) -> list[str]:
         times = [f"{median(samples[name]):.1f}" for name in ("ours-slots", "sglang", VLLM, VLLM_OWN)]
         pairs = ((VLLM, "ours-slots"), (VLLM, "sglang"))
         found = [*(ratio_interval(samples[theirs], samples[other]) for theirs, other in pairs), compare_control(cell)]
-        ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*each) for each in found]
+        ratios = map(write_ratio, found)
         errors = {name: each["relative"] for name, each in cell["errors"].items()}
         tried, error_ratio = str(cell["searched"][VLLM]["tried"]), f"{errors[VLLM] / errors['sglang']:.2f}"
         told = [str(cell["tokens"]), *times, *ratios, tried, error_ratio]
@@ -111,7 +115,7 @@ def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
         compared = [
             ratio_interval(samples[name], samples[OURS[0]]) if name in samples else None for name in timed if name != UNTUNED
         ]
-        ratios = ["{:.3f} [{:.3f}, {:.3f}]".format(*found) if found else "-" for found in (*compared, compare_control(cell))]
+        ratios = [write_ratio(found) if found else "-" for found in (*compared, compare_control(cell))]
         middle = median(samples[OURS[0]])
         floor = f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle:.0%})"
         errors = {name: each["relative"] for name, each in cell["errors"].items()}
@@ -137,12 +141,12 @@ def shape_rows(cells: list[dict[str, Any]]) -> dict[str, list[str]]:
     found = {}
     for shape in dict.fromkeys(cell["shape"] for cell in cells):
         own = sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"]))
-        is_plain = LayerCase.parse(own[0]["case"]).quant == "none"
-        plain = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
         if VLLM in own[0]["samples_us"]:
             found[shape] = vllm_rows(own)
+        elif LayerCase.parse(own[0]["case"]).quant == "none":
+            found[shape] = [HEAD, "|---" * HEAD.count(" | ") + "|---|", *map(row, own)]
         else:
-            found[shape] = [*plain, *map(row, own)] if is_plain else quantised_rows(own)
+            found[shape] = quantised_rows(own)
     return found
 
 
@@ -178,10 +182,10 @@ def describe_sum(name: str, passes: list[dict[str, Any]]) -> tuple[str, ...]:
     if cell is None:
         return ("-",) * len(TOLD)
     middle = {key: median(values) for key, values in cell["samples_us"][0].items()}
-    ratio, low, high = cell["sglang_over_ours"][0][f"ours-slots + {name}"]
+    ratio = write_ratio(cell["sglang_over_ours"][0][f"ours-slots + {name}"])
     alone = "" if name == "nothing" else f"{middle[f'no layer + {name}']:.1f}"
     behind = [f"{middle[f'{side} + {name}']:.1f}" for side in ("sglang", "ours-slots")]
-    return (alone, *behind, f"{ratio:.3f} [{low:.3f}, {high:.3f}]")
+    return (alone, *behind, ratio)
 
 
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
