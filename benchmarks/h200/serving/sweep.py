@@ -1,4 +1,4 @@
-"""Draw recorded matrices that were cut off, and print their tables: throughput against latency by requests in flight.
+"""Draw recorded matrices, and print their tables: throughput against latency by requests in flight.
 
     python -m benchmarks.h200.serving.sweep
 
@@ -7,6 +7,7 @@ The folders lie in the history, made smaller by `thin.py`'s rules; a cell that w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.history import ROOT, restore_all
@@ -19,22 +20,24 @@ from perfgate.verdict.cells import judge_cells
 FOLDER = ROOT / "benchmarks" / "h200" / "serving" / "routed"
 EVIDENCE = ROOT / "docs" / "evidence"
 DRAWN = {
-    "mxfp4-sweep": ("sweep.svg", "gpt-oss-20b's shape in MXFP4 on an H200: 512 in / 256 out, 1 to 128 requests in flight"),
-    "bf16-spread": (
-        "spread.svg",
-        "gpt-oss-20b's shape in bf16 on one H200 (tp1) and on two (tp2): 512 in / 256 out, 1 to 128 requests in flight",
+    "sweep.svg": ("gpt-oss-20b's shape in MXFP4 on an H200: 512 in / 256 out, 1 to 128 requests in flight", ("mxfp4-sweep",)),
+    "spread.svg": (
+        "gpt-oss-20b's shape in bf16 on one H200 (tp1), on two (tp2) and, in another lease, with its experts on two (ep2): "
+        "512 in / 256 out, 1 to 128 requests in flight",
+        ("bf16-spread", "bf16-spread-ep2"),
     ),
 }
-"""The folder of each matrix, with its picture and the picture's title."""
+"""Each picture with its title and the folders of its matrices."""
 
 
-def write_sweep(name: str, picture: Path) -> str:
-    """Draw a matrix; its table in markdown. Raise InputError where this clone's history lacks the folder."""
-    cells = [cell for cell in judge_cells(*load_matrix(restore_all(FOLDER) / name)) if cell.windows]
-    save_curve_plot(cells, DRAWN[name][1], picture)
+def write_sweep(picture: Path, title: str, folders: Sequence[str]) -> str:
+    """Draw matrices as one; their table in markdown. Raise InputError where this clone's history lacks a folder."""
+    measured = [judge_cells(*load_matrix(restore_all(FOLDER) / folder)) for folder in folders]
+    cells = [cell for matrix in measured for cell in matrix if cell.windows]
+    save_curve_plot(cells, title, picture)
     return lay_out_markdown(tabulate_cells(cells))
 
 
 if __name__ == "__main__":
-    for folder, (file, _) in DRAWN.items():
-        print(write_sweep(folder, EVIDENCE / file))
+    for file, (title, folders) in DRAWN.items():
+        print(write_sweep(EVIDENCE / file, title, folders))

@@ -1,13 +1,13 @@
-"""Copy a result folder so that it fits into a repository.
+"""Copy the result folder of a session or a matrix so that it fits into a repository.
 
     python benchmarks/h200/serving/thin.py RESULT_DIR OUT_DIR
 
 Left out: generated texts, what warm-up windows tell of single requests (nothing judges it; a gate that no sum of the
-load generator holds keeps what it is computed from), the server's settings in all windows but the first. ITLs and
-TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to about 30 kB. What the load generator
-summed up stays as it wrote it. The script ends with an error if an outcome differs or a ratio of the arms moves by
-more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what an injected slow-
-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts, the
+load generator holds keeps what it is computed from), the server's settings in all windows but the first. ITLs and TTFTs
+are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to about 30 kB. What the load generator summed
+up stays as it wrote it. The script ends with an error if an outcome differs, or a ratio of the arms or a cell's level
+moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what an injected
+slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts, the
 experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with
 GPU kernels only these stay, with how they were launched: nothing else is read where kernels ran. Both indexes get the
 digests of the new files, and an event says what was done.
@@ -22,7 +22,7 @@ import json
 import re
 import shutil
 import sys
-from math import inf, log1p
+from math import inf, log, log1p
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,14 @@ from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
 from perfgate.results.expert_use import INDEX_FILE as USE_FILE
 from perfgate.results.expert_use import RAW_DIR as USE_DIR
 from perfgate.results.machine_samples import TELEMETRY_FILE
+from perfgate.results.matrix import MATRIX_FILE, TEXT_FILE, load_matrix
 from perfgate.results.profiling.profiles import PROFILES_FILE
 from perfgate.results.raw.pack import GZIP_MAGIC
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.results.server_info import SERVER_DIR
 from perfgate.serving.injection.injection_log import MEASURED, PROOF
+from perfgate.verdict.cells import CellResult, judge_cells
 
 DECIMALS = 6
 TOLERANCE = 0.0002
@@ -52,13 +54,14 @@ NOTE = {"event": "thinned", "message": "made smaller for the repository by thin.
 
 
 def main(source: Path, target: Path) -> None:
-    """Write the copy and compare the two verdicts."""
+    """Write the copy and compare the two verdicts, or the two tables of levels."""
+    names = (MATRIX_FILE, TEXT_FILE) if (source / MATRIX_FILE).exists() else (SESSION_FILE, SCENARIO_FILE)
     (target / "windows").mkdir(parents=True)
-    for name in (SESSION_FILE, SCENARIO_FILE):
+    for name in names:
         shutil.copyfile(source / name, target / name)
     lines = [json.loads(line) for line in (source / INDEX_FILE).read_text().splitlines()]
     is_judged = any(line["role"] != "warmup" for line in lines)
-    keeps = DETAILS if is_judged and UNSUMMED in (source / SCENARIO_FILE).read_text() else set()
+    keeps = DETAILS if is_judged and UNSUMMED in (source / names[1]).read_text() else set()
     for line in lines:
         drops = find_drops(is_first=line is lines[0], role=line["role"]) - keeps
         packed = thin_window(gzip.decompress((source / line["file"]).read_bytes()), drops)
@@ -76,7 +79,7 @@ def main(source: Path, target: Path) -> None:
         if (source / name).exists():
             shutil.copytree(source / name, target / name)
     thin_profiles(source, target)
-    moved = compare(source, target)
+    moved = (compare_cells if MATRIX_FILE in names else compare)(source, target)
     if moved > TOLERANCE:
         raise SystemExit(f"{source}: rounding moves a change by {100 * moved:.2f} %; keep the original")
     size_mb = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) / 1e6
@@ -115,12 +118,12 @@ def keep_lines(source: Path, target: Path) -> None:
     their start.
     """
     phases = [re.compile(pattern) for engine in ENGINES.values() for pattern in engine.phases.values()]
-    for log in sorted(source.glob("server-*.log")):
-        lines = log.read_text(errors="replace").splitlines()
+    for file in sorted(source.glob("server-*.log")):
+        lines = file.read_text(errors="replace").splitlines()
         told = [line for line in lines if MEASURED in line or PROOF in line or any(one.search(line) for one in phases)]
         if told:
             target.mkdir(exist_ok=True)
-            (target / log.name).write_text("".join(f"{line}\n" for line in told))
+            (target / file.name).write_text("".join(f"{line}\n" for line in told))
 
 
 def find_drops(role: str, *, is_first: bool) -> set[str]:
@@ -156,6 +159,21 @@ def compare(source: Path, target: Path) -> float:
     ]
     # A session that is void tells no change.
     return max(moved, default=0.0)
+
+
+def compare_cells(source: Path, target: Path) -> float:
+    """The largest movement of any level of a matrix's cells, as a log; infinite where a cell differs in what it tells."""
+    before, after = ([list_levels(cell) for cell in judge_cells(*load_matrix(folder))] for folder in (source, target))
+    if [list(levels) for levels in before] != [list(levels) for levels in after]:
+        return inf
+    pairs = [(one[name], two[name]) for one, two in zip(before, after, strict=True) for name in one]
+    return max((abs(log(one / two)) for one, two in pairs if one and two), default=0.0)
+
+
+def list_levels(cell: CellResult) -> dict[str, float]:
+    """Each metric that all windows of a cell carry, with its level."""
+    carried = {metric for window in cell.windows for metric in window.run.values}
+    return {metric: level for metric in sorted(carried) if (level := cell.find_level(metric)) is not None}
 
 
 def judge_alone(folder: Path) -> tuple[Judgement, ...]:
