@@ -35,8 +35,8 @@ from benchmarks.h200.campaign.campaign import (
 )
 from benchmarks.h200.serving import host_waits
 from perfgate.cli import program
-from perfgate.scenario.catalog import find_matrix, load_scenario
-from perfgate.scenario.matrix import Matrix, parse_matrix
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.matrix import Matrix
 from perfgate.serving.engine.arms import build_injection_environment
 
 HERE = Path(campaign.__file__).parent
@@ -280,14 +280,6 @@ def test_watch__matrix_is_stopped_between_cells_and_ends_by_itself_after_the_las
 
 def test_rounds__as_perfgate_takes_them():
     assert {entry.name: entry.default for entry in fields(Matrix)}["rounds"] == campaign.ROUNDS
-
-
-def test_spread_ep2__is_the_third_server_of_the_shipped_matrix():
-    paths = find_matrix("gpt-oss-20b-shape-spread"), HERE / "spread-ep2.toml"
-    shipped, alone = (parse_matrix(path.read_text(encoding="utf-8"), str(path)) for path in paths)
-    expected = replace(shipped, name=alone.name, title=alone.title, rounds=1, servers={"ep2": shipped.servers["ep2"]})
-
-    assert alone == expected
 
 
 def test_count_blocks__cells_of_a_matrix(tmp_path):

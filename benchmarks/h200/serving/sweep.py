@@ -22,8 +22,7 @@ EVIDENCE = ROOT / "docs" / "evidence"
 DRAWN = {
     "sweep.svg": ("gpt-oss-20b's shape in MXFP4 on an H200: 512 in / 256 out, 1 to 128 requests in flight", ("mxfp4-sweep",)),
     "spread.svg": (
-        "gpt-oss-20b's shape in bf16 on one H200 (tp1), on two (tp2) and, in another lease, with its experts on two (ep2): "
-        "512 in / 256 out, 1 to 128 requests in flight",
+        "gpt-oss-20b's shape in bf16 on one H200 (tp1) and on two (tp2, ep2): 512 in / 256 out, 1 to 128 requests in flight",
         ("bf16-spread", "bf16-spread-ep2"),
     ),
 }
