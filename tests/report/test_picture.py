@@ -8,7 +8,7 @@ import pytest
 from perfgate.core import Arm, Role, Window
 from perfgate.errors import PerfgateError
 from perfgate.report.cells import remark, tabulate_best
-from perfgate.report.chart.curves import draw_servers, trace_servers
+from perfgate.report.chart.curves import FRONT, draw_servers, find_front, list_keys, trace_servers
 from perfgate.report.chart.picture import render_picture, save_curve_plot
 from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.verdict.cells import CellResult
@@ -45,6 +45,27 @@ CELLS = [
 
 def test_trace_servers__in_the_order_of_the_file():
     assert trace_servers(CELLS) == {"plain": [("c1", 100.0, 4.0), ("c4", 300.0, 6.0)], "fused": [("c1", 110.0, 3.5)]}
+
+
+@pytest.mark.parametrize(
+    ("points", "front"),
+    [
+        ({"one": [("c1", 100.0, 4.0), ("c4", 300.0, 6.0)], "two": [("c1", 110.0, 3.5)]}, [(110.0, 3.5), (300.0, 6.0)]),
+        ({"one": [("c1", 100.0, 4.0)], "two": [("c1", 100.0, 4.0), ("c4", 90.0, 4.0)]}, [(100.0, 4.0)]),
+        ({"one": [("c1", 100.0, 4.0), ("c4", 200.0, 4.0), ("c8", 200.0, 5.0)]}, [(200.0, 4.0)]),
+        ({}, []),
+    ],
+)
+def test_find_front__points_that_none_beats_in_both(points, front):
+    assert find_front(points) == front
+
+
+@pytest.mark.parametrize(("servers", "has_front"), [(("plain", "fused"), True), (("plain",), False)])
+def test_draw_servers__a_front_where_servers_are_told_apart(servers, has_front):
+    cells = [cell for cell in CELLS if cell.server in servers]
+    drawing = draw_servers(cells).drawings[0]
+
+    assert ("front" in [shape.style for shape in drawing.shapes], FRONT in list_keys(trace_servers(cells))) == (has_front,) * 2
 
 
 def test_save_curve_plot__equal_numbers_give_equal_bytes(tmp_path):

@@ -32,6 +32,9 @@ HEIGHT, ABOVE, BELOW = 250.0, 34.0, 46.0
 # A picture of one field.
 PLANE = 330.0
 ROOFLINE = LegendEntry(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline: what the card could do at best")
+FRONT = LegendEntry(
+    sign=(line((1, 8), (21, 8), "front"),), text="Pareto front: no other point has more tokens and a shorter ITL", hides="front"
+)
 ACROSS, UP = "output_tok_per_s", "median_itl_ms"
 SIDES = {"base": ("circle", "base"), "candidate": ("diamond", "candidate")}
 
@@ -165,7 +168,7 @@ def draw_servers(cells: Sequence[CellResult]) -> Figure | None:
         "A point for each load, a line for each server, in the order of the file; bars span the rounds, each on a fresh start. "
         "Further right and further down is better.",
         lambda width: plot_servers(points, width, METRICS[ACROSS].unit, ranges),
-        [server.key for server in list_servers(points)],
+        list_keys(points),
     )
 
 
@@ -192,8 +195,27 @@ def list_servers(points: ServerPoints) -> tuple[Polyline, ...]:
     return tuple(lines)
 
 
+def list_keys(points: ServerPoints) -> list[LegendEntry]:
+    """The legend: each server, and the front where it tells servers apart."""
+    return [*(server.key for server in list_servers(points)), *([FRONT] if len(points) > 1 else [])]
+
+
+def find_front(points: ServerPoints) -> list[tuple[float, float]]:
+    """Throughput and median ITL of the points of all servers that none of the others beats in both, by throughput."""
+    found: list[tuple[float, float]] = []
+    for across, up in sorted(
+        {(x, y) for cells in points.values() for _, x, y in cells}, key=lambda point: (-point[0], point[1])
+    ):
+        if not found or up < found[-1][1]:
+            found.append((across, up))
+    return found[::-1]
+
+
 def plot_servers(points: ServerPoints, width: float, x_title: str, ranges: Sequence[Range] = ()) -> Drawing:
-    """The lines of the servers on a plane of `width` pixels, the load written beside each point, and bars for `ranges`."""
+    """The lines of the servers on a plane of `width` pixels, the load written beside each point, and bars for `ranges`.
+
+    Of two servers and more the front lies behind them.
+    """
     servers = list_servers(points)
     across = [x for server in servers for x, _, _ in server.points]
     up = [y for server in servers for _, y, _ in server.points]
@@ -212,7 +234,8 @@ def plot_servers(points: ServerPoints, width: float, x_title: str, ranges: Seque
         if name in styles
         for shape in _draw_bars(panel, across_ends, up_ends, styles[name])
     ]
-    shapes = (*panel.frame(), *bars, *draw_polylines(panel, servers), *loads)
+    front = [trace([(x.clamp(a), y.clamp(b)) for a, b in find_front(points)], "front")] if len(points) > 1 else []
+    shapes = (*panel.frame(), *front, *bars, *draw_polylines(panel, servers), *loads)
     return Drawing(width=width, height=ABOVE + PLANE + BELOW, shapes=shapes)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfgate.errors import EmptyMatrixError, InputError
 from perfgate.metrics import METRICS
-from perfgate.report.chart.curves import ACROSS, list_effects, list_servers, plot_effects, plot_servers, trace_servers
+from perfgate.report.chart.curves import ACROSS, list_effects, list_keys, plot_effects, plot_servers, trace_servers
 from perfgate.report.chart.letters import fold_text, measure_text
 from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.report.chart.templates import make_environment, read_style
@@ -36,7 +36,7 @@ def save_curve_plot(cells: Sequence[CellResult], title: str, path: Path) -> None
     if not points:
         raise EmptyMatrixError(f"--picture {path}: no cell has a throughput and an ITL to draw; the table says why")
     x_title = f"{METRICS[ACROSS].title}, {METRICS[ACROSS].unit}"
-    save_picture(path, title, plot_servers(points, WIDTH, x_title), [line.key for line in list_servers(points)])
+    save_picture(path, title, plot_servers(points, WIDTH, x_title), list_keys(points))
 
 
 def save_power_plot(study: Study, curves: Sequence[Curve], path: Path) -> None:
