@@ -21,15 +21,18 @@ def compare_arms(base: Sequence[float], candidate: Sequence[float]) -> Estimate:
     """Estimate the mean of `candidate` minus the mean of `base`, both log badness, allowing unequal variances.
 
     SE^2 = s1^2/n1 + s2^2/n2 on (SE^2)^2 / sum((s_i^2/n_i)^2 / (n_i - 1)) degrees of freedom: Welch, "The generalization of
-    Student's problem when several different population variances are involved", Biometrika 34 (1947). Without a second run in
-    each arm there are no degrees of freedom.
+    Student's problem when several different population variances are involved", Biometrika 34 (1947). These are rounded down,
+    and no more than the runs of the smaller arm: of equal arms of 3 and 10 runs up to 2.0 % would fail at 1 % otherwise, and
+    1.2 % do. Without a second run in each arm there are none.
     """
     mean = fsum(candidate) / len(candidate) - fsum(base) / len(base)
     if min(len(base), len(candidate)) < 2:
         return Estimate(mean=mean, standard_error=inf, df=0)
     parts = [(max(variance(arm), SPREAD_FLOOR**2) / len(arm), len(arm) - 1) for arm in (base, candidate)]
     total = fsum(part for part, _ in parts)
-    return Estimate(mean=mean, standard_error=sqrt(total), df=total**2 / fsum(part**2 / df for part, df in parts))
+    # A whole number of them may come out as the float below it.
+    freedom = int(total**2 / fsum(part**2 / df for part, df in parts) + 1e-9)
+    return Estimate(mean=mean, standard_error=sqrt(total), df=min(freedom, len(base), len(candidate)))
 
 
 def compare_with_prior(base: Sequence[float], candidate: Sequence[float], prior: Prior) -> Estimate:
@@ -62,12 +65,11 @@ def plan_runs(spread: float, loss_log: float, alpha: float, least: int) -> int |
     """Return how many runs an arm settle the question either way, None when `PLAN_LIMIT` do not.
 
     A log loss of `loss_log` is then found with 90 % power at one-sided level `alpha`, so no change at all passes more surely
-    still: (t_alpha + t_power) s sqrt(2/n) <= loss_log on 2n - 2 degrees of freedom (Julious, "Sample sizes for clinical
-    trials", 2010, section 3.3).
+    still: (t_alpha + t_power) s sqrt(2/n) <= loss_log (Julious, "Sample sizes for clinical trials", 2010, section 3.3), on as
+    many degrees of freedom as `compare_arms` has at most.
     """
     for runs in range(least, PLAN_LIMIT + 1):
-        df = 2 * runs - 2
-        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * spread * sqrt(2 / runs) <= loss_log:
+        if (find_quantile(1 - alpha, runs) + find_quantile(POWER, runs)) * spread * sqrt(2 / runs) <= loss_log:
             return runs
     return None
 

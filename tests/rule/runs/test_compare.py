@@ -63,7 +63,7 @@ def test_compare_runs__founding_runs_support_no_claim():
     assert [cold.figures for cold in group.arms[Arm.CANDIDATE].cold] == ["2.29 requests/s against 3.23"]
     assert {judgement.outcome for judgement in group.judgements} == {Outcome.INCONCLUSIVE}
     assert group.reasons == ("not enough data: 2 warm runs per arm, at least 3 are needed",)
-    assert group.further["output_tok_per_s"] == 4
+    assert group.further["output_tok_per_s"] == 5
     assert ONE_START in group.warnings
 
 

@@ -2,6 +2,7 @@
 
 from math import inf, log, sqrt
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -12,14 +13,44 @@ BASE = [0.10, 0.12, 0.11, 0.15]
 CANDIDATE = [0.20, 0.27, 0.23]
 
 
-def test_compare_arms__agrees_with_scipy():
+def test_compare_arms__agrees_with_scipy_but_for_fewer_degrees_of_freedom():
     found = welch.compare_arms(BASE, CANDIDATE)
     expected = stats.ttest_ind(CANDIDATE, BASE, equal_var=False, alternative="greater")
-    interval = stats.ttest_ind(CANDIDATE, BASE, equal_var=False).confidence_interval(0.90)
 
-    assert found.p_worse == pytest.approx(expected.pvalue)
-    assert found.df == pytest.approx(expected.df)
-    assert found.mean + found.reach(0.95) == pytest.approx(interval.high)
+    assert found.mean / found.standard_error == pytest.approx(expected.statistic)
+    assert (found.df, int(expected.df)) == (3, 3)
+    assert found.p_worse == pytest.approx(stats.t.sf(expected.statistic, 3))
+    assert found.p_worse > expected.pvalue
+
+
+def draw_equal_arms(smaller, larger, ratio):
+    """Log values of 20,000 pairs of equal arms; the smaller arm scatters `ratio` times as much."""
+    draw = np.random.default_rng(20261128)
+    return draw.normal(0, 0.02, (20_000, larger)), draw.normal(0, 0.02 * ratio, (20_000, smaller))
+
+
+@pytest.mark.parametrize(("smaller", "larger"), [(3, 6), (3, 10), (3, 20), (4, 8), (3, 3), (6, 6)])
+@pytest.mark.parametrize("ratio", [0.2, 1.0, 3.0, 10.0])
+def test_compare_arms__equal_arms_fail_as_seldom_as_they_may(smaller, larger, ratio):
+    quiet, noisy = (arm[:4000].tolist() for arm in draw_equal_arms(smaller, larger, ratio))
+    alarms = sum(welch.compare_arms(*arms).p_worse <= 0.01 for arms in zip(quiet, noisy, strict=True))
+
+    # 1.2 % of 4,000 are 48, and three standard deviations of that are 21.
+    assert alarms <= 69
+
+
+def test_draw_equal_arms__fail_twice_as_often_by_welchs_own_degrees_of_freedom():
+    quiet, noisy = draw_equal_arms(3, 10, 2.0)
+    found = stats.ttest_ind(noisy, quiet, equal_var=False, alternative="greater", axis=1)
+
+    assert np.mean(found.pvalue <= 0.01) == pytest.approx(0.0203, abs=0.003)
+
+
+@pytest.mark.parametrize("step", [0.1, 0.3, 0.7, 1e-4, 1 / 3])
+def test_compare_arms__whole_degrees_of_freedom_stay_whole(step):
+    arm = [0.0, step]
+
+    assert (welch.compare_arms(arm, arm).df, welch.compare_arms([0.0, 1e-9], [0.0, 1e6 * step]).df) == (2, 1)
 
 
 def test_compare_arms__single_run_has_no_interval():
@@ -73,8 +104,7 @@ def test_plan_runs__smallest_number_with_the_promised_power(spread):
 
 
 def _power(runs, spread, effect, alpha):
-    df = 2 * runs - 2
-    return stats.nct.sf(stats.t.ppf(1 - alpha, df), df, effect / (spread * sqrt(2 / runs)))
+    return stats.nct.sf(stats.t.ppf(1 - alpha, runs), runs, effect / (spread * sqrt(2 / runs)))
 
 
 def test_plan_runs__beyond_reason():
@@ -116,7 +146,7 @@ def _add_quantiles(df):
 
 @pytest.mark.parametrize("runs", [3, 4, 9, welch.PLAN_LIMIT])
 def test_plan_runs__as_many_as_the_formula_needs_and_no_more(runs):
-    margin = _add_quantiles(2 * runs - 2) * sqrt(2 / runs)
+    margin = _add_quantiles(runs) * sqrt(2 / runs)
 
     assert welch.plan_runs(1.0, margin, 0.01, least=3) == runs
     assert welch.plan_runs(1.0, margin * (1 - 1e-9), 0.01, least=3) == (runs + 1 if runs < welch.PLAN_LIMIT else None)
