@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+from tests.e2e.commands import AGAIN
 from tests.fakes.github.github_server import run_fake_github
 from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, has_rest, is_quick
 
@@ -142,6 +143,14 @@ def pytest_runtest_setup(item):
     """
     if os.geteuid() == 0 and item.config.getoption("tier") != QUICK:
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS + (0 if item.get_closest_marker("engine") else GIVE_WAY))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what passed only when it was measured again: where that comes often, it is no chance."""
+    for report in terminalreporter.getreports("passed"):
+        for line in report.capstdout.splitlines():
+            if line.startswith(AGAIN):
+                terminalreporter.write_line(f"{report.nodeid}: {line}")
 
 
 def shares_own_fixture(item):

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+AGAIN = "measured again, others voided it"
+"""How a line begins that says so; at the end of a run such lines are shown of tests that passed, too."""
+
 
 @dataclass(frozen=True)
 class Ended:
