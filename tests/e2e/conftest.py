@@ -67,9 +67,13 @@ def state(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def short_scenario(tmp_path_factory):
-    """Fewer steps a window and a question, for a server that takes very long over each."""
+    """Fewer steps a window and a question, for a server that takes very long over each.
+
+    A server without a core for a moment sends two tokens of each answer at once, all at the same time: so many steps that one
+    such moment is less than the twentieth.
+    """
     path = tmp_path_factory.mktemp("scenario") / "short.toml"
-    path.write_text(change_scenario({**CHANGES, "output_len = 6": "output_len = 16"}) + SHORT_ANSWERS)
+    path.write_text(change_scenario({**CHANGES, "output_len = 6": "output_len = 24"}) + SHORT_ANSWERS)
     return path
 
 
