@@ -18,7 +18,7 @@ from perfgate.errors import BaselineError, InputError, SlowerError
 from perfgate.scenario.schema import NAME, Scenario
 from perfgate.storage.places import open_folder, write_file
 from perfgate.storage.rounding import round_number
-from perfgate.storage.stream import open_file
+from perfgate.storage.stream import read_written
 from perfgate.verdict.baselines import Baseline, Change, describe_baseline, format_baseline, parse_baseline
 from perfgate.verdict.noise import Anchor, NoiseModel, Response
 from perfgate.verdict.recorded import Recorded, Row, collect_rows, find_slower, is_faster
@@ -52,8 +52,7 @@ def load_baseline(path: Path | str) -> Baseline:
     """Read a baseline and derive everything again. Raise BaselineError when it is broken or was edited by hand."""
     path = Path(path)
     try:
-        with open_file(path) as file:
-            return parse_baseline(file.read(), str(path))
+        return parse_baseline(read_written(path), str(path))
     except OSError as error:
         raise BaselineError(f"{path}: cannot be read ({error.strerror}); `perfgate baseline add` writes one") from None
 
@@ -62,8 +61,7 @@ def verify_baseline(path: Path | str) -> Baseline:
     """Load a baseline and compare the numbers that it shows with those that its values give. Raise BaselineError naming one."""
     path = Path(path)
     baseline = load_baseline(path)
-    with open_file(path) as file:
-        shown = orjson.loads(file.read())["metrics"]
+    shown = orjson.loads(read_written(path))["metrics"]
     for name, metric in describe_baseline(baseline)["metrics"].items():
         for key, value in metric["derived"].items():
             if shown[name]["derived"].get(key) != value:

@@ -13,6 +13,7 @@ from perfgate.errors import EngineError, InputError
 from perfgate.machine.tools import Tool
 from perfgate.storage.places import open_folder
 from perfgate.storage.state import VARIABLE, find_state_dir
+from perfgate.storage.stream import read_text
 
 _RELEASE = re.compile(r"\d+(\.\d+)+((rc|a|b|\.post|\.dev)\d+)?")
 _PIP = Tool(timeout_s=600.0, missing=EngineError, failed=EngineError, hint="give a Python with pip")
@@ -71,7 +72,7 @@ def _read_requires(file: Path, option: str) -> tuple[str, ...]:
     if not file.is_file():
         return ()
     try:
-        return tuple(map(str, tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]))
+        return tuple(map(str, tomllib.loads(read_text(file))["project"]["dependencies"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{option} {file}: project.dependencies cannot be read ({error!r}); correct the file") from None
 

@@ -30,7 +30,7 @@ from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, Time, read_bytes, read_json, read_records
 from perfgate.storage.places import open_folder, write_file
 from perfgate.storage.schema import dump, parse_json
-from perfgate.storage.stream import open_file
+from perfgate.storage.stream import read_written
 from perfgate_moe.proof.values import KernelProof
 
 SESSION_FILE = "session.json"
@@ -196,18 +196,12 @@ def list_options(record: SessionRecord) -> tuple[str, ...]:
     return (*options, *(word for name, value in changed for word in ("--candidate-env", f"{name}={value}")))
 
 
-MAX_BYTES = 16 * 2**20
-
-
 def load_proof(path: Path) -> KernelProof:
-    """Read a proof. Raise EvidenceError naming the file and the first field that is wrong."""
+    """Read a proof. Raise InputError naming the file and the first field that is wrong."""
     try:
-        with open_file(path) as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_written(path)
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read ({error.strerror}); `perfgate kernels prove` writes one") from None
-    if len(content) > MAX_BYTES:
-        raise EvidenceError(f"{path}: more than {MAX_BYTES} bytes; give the file that `perfgate kernels prove` wrote")
     return parse_json(content, KernelProof, path, "run `perfgate kernels prove` anew")
 
 

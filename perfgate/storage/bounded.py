@@ -13,6 +13,9 @@ from perfgate.errors import EvidenceError
 MOST_BYTES = 256 * 2**20
 """What one file may hold, unpacked. The largest of a recorded session, a profiler's trace, holds 7.5 million bytes."""
 
+MOST_WRITTEN_BYTES = 16 * 2**20
+"""What a scenario, settings, a lock file, a baseline or a proof may hold. The largest baseline that ships holds 63,459."""
+
 MOST_LISTS = 4_000_000
 """Lists and objects of one JSON text: read, an empty one of two letters takes over thirty bytes a letter."""
 

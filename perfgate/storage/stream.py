@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from perfgate.storage.bounded import read_bounded
+from perfgate.errors import InputError
+from perfgate.storage.bounded import MOST_WRITTEN_BYTES, read_bounded
 
 STREAM = Path("-")
 
@@ -18,9 +19,18 @@ def open_file(path: Path) -> BinaryIO:
     return io.BytesIO(_read_once(sys.stdin)) if path == STREAM else path.open("rb")
 
 
+def read_written(path: Path) -> bytes:
+    """Read such a file where it is no log or trace. Raise InputError for one with more bytes than any such file has."""
+    with open_file(path) as file:
+        content = file.read(MOST_WRITTEN_BYTES + 1)
+    if len(content) > MOST_WRITTEN_BYTES:
+        raise InputError(f"{path}: holds more than {MOST_WRITTEN_BYTES >> 20} MiB, which is not read; give the right file")
+    return content
+
+
 def read_text(path: Path) -> str:
-    """Read such a file as UTF-8."""
-    with io.TextIOWrapper(open_file(path), encoding="utf-8") as file:
+    """Read it as UTF-8."""
+    with io.TextIOWrapper(io.BytesIO(read_written(path)), encoding="utf-8") as file:
         return file.read()
 
 

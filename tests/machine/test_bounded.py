@@ -18,8 +18,9 @@ import pytest
 from perfgate.cli import main
 from perfgate.errors import EvidenceError
 from perfgate.results.machine_samples import read_machine_samples
-from perfgate.storage import bounded
+from perfgate.storage import bounded, stream
 from perfgate.storage.bounded import MOST_BYTES, unpack_gzip
+from perfgate.storage.stream import read_written
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 MIB = 2**20
@@ -111,6 +112,41 @@ def test_attack__samples_that_unpack_without_an_end(folder, monkeypatch):
 
     with pytest.raises(EvidenceError, match="holds more than 1 MiB"):
         read_machine_samples(folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["scenarios", "show", "big.toml"],
+        ["matrix", "big.toml", "--out", "out"],
+        ["plan", "--table", "big.toml", "--changed", "a"],
+        ["github", "jobs", "--settings", "big.toml"],
+        ["power", "--baseline", "big.toml"],
+        ["deps", "big.toml", "big.toml", "--scenario", "cpu-moe", "--budget", "3", "--out", "out"],
+        ["run", "cpu-moe", "--kernel-proof", "big.toml", "--out", "out"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("file", ["of 2 GiB", "without an end"])
+def test_read_written__a_file_that_is_too_long(words, file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if file == "of 2 GiB":
+        Path("big.toml").touch()
+        os.truncate("big.toml", 2**31)
+    else:
+        Path("big.toml").symlink_to("/dev/zero")
+
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "big.toml: holds more than 16 MiB, which is not read" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_read_written__a_file_up_to_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "MOST_WRITTEN_BYTES", 3)
+    (tmp_path / "file").write_bytes(b"a=1")
+
+    assert read_written(tmp_path / "file") == b"a=1"
 
 
 def _link_window(folder):
