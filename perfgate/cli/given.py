@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import click
@@ -11,6 +11,30 @@ from perfgate.errors import InputError
 
 MAY_BE_EMPTY = frozenset({"--arg", "--both-arg", "--candidate-arg", "--head-sha", "--base-sha"})
 """Besides options whose default is empty: an argument of an engine, and the commits of an event that measures nothing."""
+
+
+def read_ratio(given: str, value: str) -> float:
+    """Read `0.05` or `5%`; `given` is what was typed. Raise InputError for what is not between 0 and 1: `5` is no 5 %."""
+    try:
+        ratio = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        ratio = nan
+    if not 0 < ratio < 1:
+        raise InputError(f"{given}: is no ratio between 0 and 1; write 5 % as 0.05 or 5%")
+    return ratio
+
+
+class Ratio(click.FloatRange):
+    """The type of an option that takes a ratio."""
+
+    def __init__(self) -> None:
+        """Show the range in the help."""
+        super().__init__(0, 1, min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, in either form."""
+        del ctx
+        return read_ratio(f"{param.opts[0] if param else self.name} {value}", str(value))
 
 
 class Number(click.FloatRange):

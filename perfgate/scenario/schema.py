@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 
 from perfgate.engines.arguments import read_layout
 from perfgate.engines.table import ENGINES, find_backend
@@ -25,7 +25,16 @@ it has no slash and no two dots in a row."""
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
-Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
+
+
+def _refuse_percent(ratio: float) -> float:
+    """A whole number was meant as a percent."""
+    if ratio >= 1:
+        raise ValueError(f"must be a ratio below 1, not {ratio:g}; write 5 % as 0.05")
+    return ratio
+
+
+Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True), AfterValidator(_refuse_percent)]
 
 if TYPE_CHECKING:
     EngineName = str

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from perfgate.cli import main, program
-from perfgate.cli.given import MAY_BE_EMPTY
+from perfgate.cli.given import MAY_BE_EMPTY, Ratio, read_ratio
 from tests.cli.test_cli_output import list_leaves
 
 READ = [
@@ -44,6 +44,29 @@ def test_refuse_empty__every_option_that_does_not_allow_it(name, option, capsys)
 def test_number__every_option_refuses_what_is_none(name, option, value, capsys):
     assert main([*name.split(), option, value]) == 2
     assert option in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["5", "1", "100%", "0", "-3%", "%", "much"])
+@pytest.mark.parametrize(
+    "words", [["compare", "a", "b", "--margin"], ["bisect", "a", "b", "--margin"], ["power", "--effect"]], ids=" ".join
+)
+def test_read_ratio__a_percent_typed_as_a_number(words, value, capsys):
+    assert main([*words, value]) == 2
+    told = capsys.readouterr().err
+    assert told.endswith(f"{words[-1]} {value}: is no ratio between 0 and 1; write 5 % as 0.05 or 5%\n")
+    assert len(told.splitlines()) == 1
+
+
+def test_read_ratio__either_form():
+    assert read_ratio("--margin 0.05", "0.05") == read_ratio("--margin 5%", "5%") == Ratio().convert("5%", None, None) == 0.05
+
+
+@pytest.mark.parametrize("option", ["--margin", "--effect"])
+def test_ratio__every_option_of_that_name(option):
+    options = [one for _, command in list_leaves(program) for one in command.params if option in one.opts]
+    kinds = {type(one.type) for one in options if not one.multiple}
+
+    assert kinds == {Ratio}
 
 
 def test_refuse_empty__knows_no_option_that_is_gone():

@@ -117,6 +117,16 @@ def test_is_closed_loop__false_at_a_rate():
         ("[load]", "load = 3\n[other]", "toy.toml:17: server.load: no such key; choose from engine, args, env"),
         ("margin = 0.25", "margin = nan", "toy.toml:27: gates.output_tok_per_s.margin: must be"),
         (
+            "margin = 0.25",
+            "margin = 5.0",
+            "toy.toml:27: gates.output_tok_per_s.margin: must be a ratio below 1, not 5; write 5 % as 0.05",
+        ),
+        (
+            "schema = 1",
+            "schema = 1\nwarmup.steady_ratio = 3.0",
+            "toy.toml:2: warmup.steady_ratio: must be a ratio below 1, not 3",
+        ),
+        (
             "looks = [2, 3]",
             "looks = [3, 2]",
             "toy.toml:24: blocks.looks: must be increasing block counts, for example [2, 3, 4, 6]",

@@ -21,7 +21,7 @@ from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, tell
 from perfgate.cli.completion import complete_scenario
-from perfgate.cli.given import Number
+from perfgate.cli.given import Number, Ratio
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.options import PAIRS
 from perfgate.cli.output import FILE, add_format_option, say
@@ -82,7 +82,7 @@ COMMANDED = (
     _commanded_option(
         "--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Blocks that compare GOOD with itself."
     ),
-    _commanded_option("--margin", type=Number(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
+    _commanded_option("--margin", type=Ratio(), help="Smallest loss to act on, as 0.03 or 3% [default: 0.03]."),
     _commanded_option("--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True),
     _commanded_option("--timeout", type=Number(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isfinite
 from pathlib import Path
 
 import click
 
+from perfgate.cli.given import read_ratio
 from perfgate.cli.output import FILE, write_output
 from perfgate.core import Run
 from perfgate.errors import InputError
@@ -25,7 +25,6 @@ from perfgate.verdict.runs.compare_metrics import Rule
 
 LISTS = ("--base", "--candidate")
 RENDERERS = {"text": format_comparison, "json": format_comparison_as_json, "markdown": format_comparison_as_markdown}
-MAX_MARGIN = 10.0
 
 
 class ListCommand(click.Command):
@@ -136,19 +135,9 @@ def _read_margins(texts: tuple[str, ...]) -> dict[str, float]:
         name, _, value = text.rpartition("=")
         if name and name not in METRICS:
             raise InputError(f"--margin {text}: no such metric; choose from {', '.join(METRICS)}")
-        ratio = _read_ratio(text, value)
+        ratio = read_ratio(f"--margin {text}", value)
         margins |= {name: ratio} if name else dict.fromkeys(METRICS, ratio)
     return margins
-
-
-def _read_ratio(text: str, value: str) -> float:
-    try:
-        ratio = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        raise InputError(f"--margin {text}: no number; give a ratio such as 0.03 or 3%") from None
-    if not (isfinite(ratio) and 0 < ratio < MAX_MARGIN):
-        raise InputError(f"--margin {text}: must lie between 0 and {MAX_MARGIN:g}; give a ratio such as 0.03 or 3%")
-    return ratio
 
 
 def _read_priors(path: Path | None) -> tuple[dict[str, Prior], tuple[str, ...]]:

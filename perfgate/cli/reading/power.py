@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.completion import complete_scenario
-from perfgate.cli.given import Number
+from perfgate.cli.given import Number, Ratio
 from perfgate.cli.output import FILE, add_format_option, say
 from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.cli.sections import SectionCommand, folder_option, option_of
@@ -58,9 +58,7 @@ _cost_option = option_of("Cost of a start")
 @_question_option(
     "--design", "view", flag_value="design", help="Choose windows per start, blocks and length with the fewest GPU-minutes."
 )
-@_question_option(
-    "--effect", type=Number(0.0, 1.0, min_open=True), default=0.03, show_default=True, help="The loss to find, as a ratio."
-)
+@_question_option("--effect", type=Ratio(), default=0.03, show_default=True, help="The loss to find, as 0.03 or 3%.")
 @_cost_option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
 @_cost_option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
 @_cost_option(
