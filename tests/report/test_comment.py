@@ -372,6 +372,7 @@ def test_comment__accepting_a_loss_is_in_a_fold_for_maintainers():
 
     assert "--accept-slower" not in shown
     assert "perfgate baseline add RESULT_DIR --to perfgate/baselines --accept-slower 'the reason'" in folded
+    assert "# after the merge: store the new level, from a session whose base already has the loss\n" in folded
     # A baseline takes in no candidate: this session would store the level without the loss.
     assert "perfgate baseline add results/2026-11-20-1" not in folded
 

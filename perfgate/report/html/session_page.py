@@ -233,7 +233,7 @@ def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iter
 
 def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[PagePart]:
     again = (view.reproduce.purpose, view.reproduce.line)
-    keeps = ((f"{command.purpose} (for maintainers)", command.line) for command in view.advice.for_maintainers)
+    keeps = ((f"for maintainers, {command.purpose}", command.line) for command in view.advice.for_maintainers)
     yield Commands(lines=(again, ("judge the same evidence again", f"perfgate check {quote(source)}"), *keeps))
     if view.policy:
         table = Table(header=("what", "value"), rows=view.policy)

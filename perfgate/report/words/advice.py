@@ -132,7 +132,9 @@ def _list_diagnoses(
 def _keep(change: str, *options: str) -> Command:
     """Take a level over once it is that of main: a baseline takes in the base of a comparison, never its candidate."""
     line = write_command("baseline", "add", "RESULT_DIR", "--to", "perfgate/baselines", *options)
-    return Command(line=line, purpose=f"the new level, once merged: of a session whose base has the {change}")
+    return Command(
+        line=line, purpose=f"after the merge: store the new level, from a session whose base already has the {change}"
+    )
 
 
 def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
