@@ -167,7 +167,7 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
             kernels=summarise_layers(report.layers) if report.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(report.layers))) if report.layers else "",
-            is_untimed=report.session.is_handed_over,
+            is_handed_over=report.session.is_handed_over,
             link=Safe(report.link),
             link_title=report.link_title,
             trees=report.trees,

@@ -310,7 +310,9 @@ def make_section(hardware, *cases, link=ARTIFACT, machines=1):
     handed = []
     for case in cases:
         words = (case.session.scenario, *make_options(is_handed_over=True))
-        session = replace(case.session, source=reproduction.name_folder(case.session.scenario), reproduce=words)
+        session = replace(
+            case.session, source=reproduction.name_folder(case.session.scenario), reproduce=words, is_handed_over=True
+        )
         links = {
             "link": reproduction.address,
             "link_title": reproduction.title,

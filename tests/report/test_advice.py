@@ -8,8 +8,10 @@ import pytest
 
 from perfgate.core import Arm, Fingerprint, Outcome
 from perfgate.evidence import Timing
-from perfgate.report.words.advice import BisectionAdvice, advise
+from perfgate.github.adoption import write_workflows
+from perfgate.report.words.advice import NIGHTLY, BisectionAdvice, advise, calibrate
 from perfgate.report.words.families import list_families
+from tests.fakes.recorded import ROOT
 from tests.fakes.sessions import FACTS, make_scenario, make_session
 from tests.fakes.verdicts import POLICY, make_verdict, median
 
@@ -48,6 +50,15 @@ def test_advise__more_blocks_take_machine_time_of_each_gpu(facts, told):
     changes = {"timing": timing, "fingerprints": fingerprints}
 
     assert f"--blocks 8 {told}" in sentence(undecided(0.0, 0.0592), changes=changes, usual_offset_log=0.0)
+
+
+def test_calibrate__names_a_workflow_that_can_be_started_by_hand():
+    session = replace(make_session(make_scenario()), is_handed_over=True)
+    verdict = replace(make_verdict(Outcome.PASS, [], policy=POLICY), uncalibrated=True)
+
+    assert calibrate(verdict, session, make_scenario()).line == f"gh workflow run {NIGHTLY}"
+    for text in (write_workflows("0" * 40)[NIGHTLY], (ROOT / ".github/workflows" / NIGHTLY).read_text(encoding="utf-8")):
+        assert "\n  workflow_dispatch:\n" in text
 
 
 def test_advise__where_nothing_settles_names_what_is_cheapest():

@@ -387,6 +387,23 @@ def test_comment__an_uncalibrated_machine_is_told_with_its_remedy():
     assert "advisory" not in comment
 
 
+def test_comment__an_uncalibrated_machine_of_a_pull_request_has_a_remedy_without_a_shell():
+    comment = render({"h20": make_section("h20", make_case("calibrating"))}, "https://github.com/o/r/actions/runs")
+
+    assert (
+        "- **Machine:** uncalibrated, 4 of 20 blocks of equal arms stored; the nightly workflow proposes more, and a "
+        "maintainer merges them, or starts it at once: `gh workflow run perfgate-baseline.yml`\n"
+    ) in close_folds(comment)
+    assert "perfgate calibrate" not in comment
+
+
+def test_comment__a_short_one_says_whose_the_remedy_is():
+    comment = render_pull_request([make_worst(6, 6, 3, is_uncalibrated=True)], 1, 1)
+
+    assert "- **Machine:** uncalibrated, for maintainers: `gh workflow run perfgate-baseline.yml`\n" in close_folds(comment)
+    assert "the nightly workflow proposes more" in comment
+
+
 def test_comment__where_a_loss_is_comes_from_the_profiles():
     parts = (make_part("void fused_moe<int, 4>(int*)", 100.0, 550.0), make_part("added", 50.0, 40.0))
     found = Attribution(kind="kernel", parts=parts, base_us=1000.0, candidate_us=1440.0)
