@@ -862,7 +862,7 @@ def test_unpack_profile__a_new_kernel_is_named_by_its_digest(tmp_path, profiled)
 
     assert [part.name for part in found.parts] == [
         "fused_moe_kernel",
-        f"new kernel {profiled['profile']['parts'][1]['digest']}",
+        f"unnamed-kernel-{profiled['profile']['parts'][1]['digest']}",
         "moe_sum_reduce",
         "attention",
     ]

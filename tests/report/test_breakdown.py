@@ -77,13 +77,13 @@ def test_describe_ledger__new_gone_and_more_often():
 
 
 def test_describe__a_kernel_whose_name_was_left_behind():
-    """Its digest alone would not say what it is, and "new" stands once."""
+    """Its digest alone would not say what it is."""
     part = make_part(
         name_unnamed("kernel", "a5a2729ffa0e"), base_us=0.0, candidate_us=24.0, base_count=0.0, candidate_count=24.0
     )
 
-    assert describe_where(make_attribution(part), 24.0).startswith("new kernel a5a2729ffa0e +24.0 us a step, all of the loss")
-    assert "+24.0 new kernel a5a2729ffa0e;" in describe_ledger(count_calls(make_part("attention"), part))
+    assert describe_where(make_attribution(part), 24.0).startswith("unnamed-kernel-a5a2729ffa0e (new) +24.0 us a step, all")
+    assert "+24.0 unnamed-kernel-a5a2729ffa0e (new);" in describe_ledger(count_calls(make_part("attention"), part))
 
 
 def test_describe_ledger__the_same_calls_and_none_that_were_summed_up():

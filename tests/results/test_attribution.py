@@ -12,6 +12,7 @@ from perfgate.results.profiling.attribution import (
     list_ledger,
     list_recompiled,
     list_relaunched,
+    name_unnamed,
     shorten_name,
     summarise,
 )
@@ -39,6 +40,7 @@ def attribute_steps(base, candidate):
         ("_Z10add_kernelPf", "add_kernel"),
         ("aten::mm", "aten::mm"),
         ("<unknown>", "<unknown>"),
+        (name_unnamed("kernel", "a5a2729ffa0e"), "unnamed-kernel-a5a2729ffa0e"),
     ],
 )
 def test_shorten_name__drops_types_templates_and_calls(name, short):

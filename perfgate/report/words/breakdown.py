@@ -13,7 +13,6 @@ from perfgate.results.profiling.attribution import (
     Attribution,
     KernelDifference,
     LaunchDifference,
-    is_unnamed,
     list_ledger,
     list_recompiled,
     list_relaunched,
@@ -147,8 +146,7 @@ def _list_sides(shape: LaunchShape) -> tuple[tuple[str, str], ...]:
 
 def _tell_calls(part: KernelDifference) -> str:
     """One line of the ledger: "+24.8 spin (new)"."""
-    is_new = not part.base_count and not is_unnamed(part.name)
-    news = " (new)" if is_new else " (gone)" if not part.candidate_count else ""
+    news = " (new)" if not part.base_count else " (gone)" if not part.candidate_count else ""
     return f"{part.candidate_count - part.base_count:+.1f} {wording.shorten(part.name, NAME_SHOWN)}{news}"
 
 
@@ -167,7 +165,7 @@ def describe_where(found: Attribution, loss_us: float | None) -> str:
     """Say which part got slower, and how much of the loss all of them are."""
     slower = [part for part in found.parts if part.difference_us > 0]
     total_us = found.candidate_us - found.base_us
-    is_new = bool(slower) and not slower[0].base_us and not is_unnamed(slower[0].name)
+    is_new = bool(slower) and not slower[0].base_us
     first = f"{shorten_name(slower[0].name)}{' (new)' * is_new} {slower[0].difference_us:+,.1f} us a step" if slower else ""
     if loss_us is None:
         return f"{first} is the {found.kind} that got slower most." if first else f"No {found.kind} got slower."

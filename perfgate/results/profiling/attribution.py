@@ -257,17 +257,11 @@ def rank(part: KernelDifference) -> tuple[bool, float, str]:
 
 _MANGLED = re.compile(r"_ZN?K?(?=\d)")
 _ARGUMENTS = re.compile(r"<[^<>]*>|\([^()]*\)")
-_UNNAMED = re.compile(r"new [a-z]+ [0-9a-f]{12}")
 
 
 def name_unnamed(kind: str, digest: str) -> str:
-    """What stands for a kernel of the candidate alone whose name another job left behind."""
-    return f"new {kind} {digest}"
-
-
-def is_unnamed(name: str) -> bool:
-    """Whether `name_unnamed` made it."""
-    return _UNNAMED.fullmatch(name) is not None
+    """What stands for a kernel of the candidate alone whose name another job left behind: one word, which nothing shortens."""
+    return f"unnamed-{kind}-{digest}"
 
 
 def shorten_name(name: str) -> str:
@@ -275,8 +269,6 @@ def shorten_name(name: str) -> str:
 
     A mangled name is read as far as it is a chain of plain names (Itanium C++ ABI, 5.1); any other name stays as it is.
     """
-    if is_unnamed(name):
-        return name
     if mangled := _MANGLED.match(name):
         return _demangle(name[mangled.end() :]) or name
     plain = name.replace("(anonymous namespace)::", "")

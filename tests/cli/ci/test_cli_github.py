@@ -272,7 +272,7 @@ def test_report__the_fold_names_kernel_and_layer_of_a_profile(server, tmp_path):
     _, fold = body.replace("\\", "").split("<summary>Where the time went</summary>")
 
     assert "By layer, what differs most: MoE +112.0 us (306.0 to 418.0), dense products +2.0 us (0.0 to 2.0), attention" in fold
-    named = ("fused_moe_kernel", "moe_sum_reduce", "new kernel 2f4fd1be015d")
+    named = ("fused_moe_kernel", "moe_sum_reduce", "unnamed-kernel-2f4fd1be015d")
     assert [name for name in named if f"| {name} |" not in fold] == []
     assert "cutlass" not in body
 
