@@ -10,7 +10,8 @@ from pydantic import ConfigDict, Field, StrictBool
 
 from perfgate.scenario.load import Positive, Seconds
 
-Drift = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
+Deviation = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
+"""How far two values may lie apart, in units that the field names; above 1 is no slip of a percent."""
 
 # What a server start, or for GSM8K and expert use each arm once, is put to besides its windows.
 Check = Literal["equivalence", "gsm8k", "expert_use"]
@@ -61,8 +62,8 @@ class Equivalence:
     input_len: Annotated[int, Field(ge=8, strict=True)] = 48
     output_len: Positive = 32
     seed: Annotated[int, Field(ge=0, strict=True)] = 1
-    max_mean_drift: Drift = 0.1
-    max_prompt_drift: Drift = 0.3
+    max_mean_drift: Deviation = 0.1
+    max_prompt_drift: Deviation = 0.3
     noise_factor: Annotated[float, Field(ge=1, allow_inf_nan=False, strict=True)] = 3.0
     min_agreement: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.0
     timeout_s: Seconds = 120.0

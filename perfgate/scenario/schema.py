@@ -15,7 +15,7 @@ from perfgate.engines.arguments import read_layout
 from perfgate.engines.table import ENGINES, find_backend
 from perfgate.metrics import METRICS
 from perfgate.scenario.load import Load, Positive, Seconds
-from perfgate.scenario.safeguards import Equivalence, Expect
+from perfgate.scenario.safeguards import Deviation, Equivalence, Expect
 from perfgate.scenario.toml import name_unknown, parse_toml
 from perfgate.storage.schema import adapt
 
@@ -102,7 +102,7 @@ class Warmup:
     """
 
     max_discards: Positive = 4
-    steady_ratio: Ratio = 0.03
+    steady_ratio: Deviation = 0.03
     __pydantic_config__ = _STRICT
 
 
