@@ -75,7 +75,20 @@ def test_advise__a_loss_beyond_half_the_margin_needs_what_the_test_asks():
     assert "--blocks 8" in told
 
 
-def test_advise__a_session_that_was_cut_off_is_continued():
-    told = sentence(undecided(0.0, 0.06), usual_offset_log=0.02, changes={"is_complete": False})
+@pytest.mark.parametrize(
+    ("is_handed_over", "expected"),
+    [
+        (False, "continue it: cut off after 2 blocks; the same command with --resume adds more."),
+        (True, "measure again, by the comment /perfgate run: cut off after 2 blocks."),
+    ],
+)
+def test_advise__a_session_that_was_cut_off(is_handed_over, expected):
+    changes = {"is_complete": False, "is_handed_over": is_handed_over}
 
-    assert told == "continue it: cut off after 2 blocks; the same command with --resume adds more."
+    assert sentence(undecided(0.0, 0.06), usual_offset_log=0.02, changes=changes) == expected
+
+
+def test_advise__who_has_no_shell_on_the_machine_is_led_to_the_commands():
+    told = sentence(undecided(0.0, 0.0592), usual_offset_log=0.0, changes={"is_handed_over": True})
+
+    assert "with --blocks 8, as under Reproduce, enough if the change seen is true" in told

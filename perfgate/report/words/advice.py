@@ -152,6 +152,9 @@ def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Fam
     if not session.is_complete:
         done = format_count(verdict.blocks, "block")
         sentence = f"continue it: cut off after {done}; the same command with --resume adds more."
+        # Who reads of a session that was handed over has no shell on the machine that measured it.
+        if session.is_handed_over:
+            sentence = f"measure again, by the comment /perfgate run: cut off after {done}."
         return Advice(sentence=sentence, commands=commands)
     undecided = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
     if not undecided:
@@ -168,9 +171,10 @@ def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Fam
         return Advice(sentence=sentence, commands=commands)
     minutes = _measure_block(session)
     costs = "" if minutes is None else f" ({most * minutes:.0f} {_name_unit(session)})"
+    where = ", as under Reproduce" if session.is_handed_over else ""
     sentence = (
-        f"{title} is undecided. Cheapest: measure once more with --blocks {most}{costs}, enough if the change seen is true; "
-        "repeating until it passes proves nothing."
+        f"{title} is undecided. Cheapest: measure once more with --blocks {most}{costs}{where}, "
+        "enough if the change seen is true; repeating until it passes proves nothing."
     )
     return Advice(sentence=sentence, commands=commands)
 
