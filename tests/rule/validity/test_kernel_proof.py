@@ -195,7 +195,7 @@ def test_load_proof__no_proof(tmp_path, content, words):
     if content is not None:
         (tmp_path / "proof.json").write_text(content)
 
-    with pytest.raises(EvidenceError, match=words):
+    with pytest.raises(InputError, match=words):
         load_proof(tmp_path / "proof.json")
 
 
