@@ -171,6 +171,12 @@ class DamageKind(Enum):
     """It is the index, which has no window of the block `detail`, although that block was measured to its end."""
     NO_EVENTS = auto()
     """It is the log of events, which is missing although windows were measured."""
+    OTHER_ARM = auto()
+    """It is the index, which counts the windows of start `detail` for another arm than the one that the events started."""
+    DISORDERED = auto()
+    """It is a window's, and has a higher number than that of a window measured later: files are numbered as they come."""
+    OTHER_LOOKS = auto()
+    """It is the scenario, and its looks are not those that were fixed before the first window, `detail`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

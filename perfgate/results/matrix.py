@@ -29,7 +29,7 @@ from perfgate.results.records import (
     IndexLine,
     WindowRecord,
 )
-from perfgate.results.results import load_windows
+from perfgate.results.results import find_disordered, load_windows, read_served
 from perfgate.scenario.matrix import Matrix, parse_matrix
 from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_lines, read_records
@@ -82,6 +82,9 @@ def read_settled(folder: Path) -> tuple[frozenset[Key], Progressed]:
 def _read_cells(folder: Path, matrix: Matrix) -> tuple[list[dict[str, Any]], list[MatrixEntry]]:
     """The events and the index of a folder. Raise EvidenceError for a line about a cell that its matrix does not have."""
     events, entries = list(read_lines(folder / EVENTS_FILE)), read_entries(folder)
+    _require_own_starts(folder, events, entries)
+    if disordered := find_disordered(entries):
+        raise EvidenceError(f"{folder / INDEX_FILE}: file: {disordered[0]} is numbered against the order of time; {DAMAGED}")
     cells = {(number, server, load) for number, server, loads in matrix.order() for load in loads}
     told = [(EVENTS_FILE, number, read_key(event)) for number, event in enumerate(events, start=1) if _is_settled(event)]
     told += [(INDEX_FILE, number, entry.key) for number, entry in enumerate(entries, start=1)]
@@ -92,6 +95,17 @@ def _read_cells(folder: Path, matrix: Matrix) -> tuple[list[dict[str, Any]], lis
                 f"{DAMAGED}"
             )
     return events, entries
+
+
+def _require_own_starts(folder: Path, events: Sequence[Mapping[str, Any]], entries: Sequence[MatrixEntry]) -> None:
+    """Raise EvidenceError where the index counts a window for another server than the one that the events started."""
+    started = read_served(events, "server")
+    for line, entry in enumerate(entries, start=1):
+        if (server := started.get(entry.start, entry.server)) != entry.server:
+            raise EvidenceError(
+                f"{folder / INDEX_FILE}:{line}: server: start {entry.start} is of server {server[:80]!r}, not "
+                f"{entry.server[:80]!r}; {DAMAGED}"
+            )
 
 
 def _is_settled(event: Mapping[str, Any]) -> bool:

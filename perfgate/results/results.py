@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from perfgate.results.records import (
     HANDED_OVER,
     INDEX_FILE,
     SCENARIO_FILE,
+    IndexLine,
     SessionRecord,
     WindowRecord,
     find_superseded,
@@ -88,7 +90,8 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     record = read_record(folder)
     scenario = read_scenario(folder)
     events = list(read_lines(folder / EVENTS_FILE))
-    windows, superseded, damage = load_windows(folder, read_entries(folder), scenario, events)
+    entries = read_entries(folder)
+    windows, superseded, damage = load_windows(folder, entries, scenario, events)
     expert_use, lost = load_use(folder, tuple(record.arms))
     has_block = any(event.get("event") == "block_ended" for event in events)
     session = Session(
@@ -102,7 +105,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems=tuple(
             DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
         ),
-        damage=(*damage, *lost),
+        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_other_looks(record, scenario)),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
         is_handed_over=is_handed_over(record),
@@ -137,6 +140,7 @@ def load_windows(
             damage.append(found)
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
+    damage += [Damage(kind=DamageKind.DISORDERED, file=file) for file in find_disordered(index)]
     damage += _find_lost_blocks({entry.block for entry in index if entry.file not in gone}, events)
     return tuple(windows), tuple(superseded), damage
 
@@ -146,6 +150,32 @@ def _find_lost_blocks(left: set[int], events: Sequence[Mapping[str, Any]]) -> li
     ended = [event.get("block") for event in events if event.get("event") == "block_ended"]
     lost = [str(block) for block in ended if isinstance(block, int) and block not in left]
     return [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=block) for block in lost if left]
+
+
+def find_disordered(index: Iterable[IndexLine]) -> list[str]:
+    """Files that are numbered against the order of time: of two windows whose files were exchanged the digests say nothing."""
+    numbered = sorted(index, key=lambda entry: int(Path(entry.file).name.partition(".")[0]))
+    return [after.file for before, after in pairwise(numbered) if after.begun_s < before.begun_s]
+
+
+def read_served(events: Iterable[Mapping[str, Any]], whose: str) -> dict[int, str]:
+    """Whose server each start was, as the events tell: `whose` is "arm" in a session, "server" in a matrix."""
+    begun = (event for event in events if event.get("event") == "server_started" and whose in event)
+    return {event["start"]: str(event[whose]) for event in begun if isinstance(event.get("start"), int)}
+
+
+def _find_other_arms(index: Sequence[WindowRecord], events: Sequence[Mapping[str, Any]]) -> list[Damage]:
+    """Starts whose windows the index counts for another arm than the one that the events started."""
+    started = read_served(events, "arm")
+    wrong = {entry.start for entry in index if started.get(entry.start, entry.arm.value) != entry.arm.value}
+    return [Damage(kind=DamageKind.OTHER_ARM, file=INDEX_FILE, detail=str(start)) for start in sorted(wrong)]
+
+
+def _find_other_looks(record: SessionRecord, scenario: Scenario) -> list[Damage]:
+    """Looks that were chosen after looking; one look alone may be that of `--blocks`, whatever the scenario says."""
+    if len(record.looks) < 2 or record.looks == scenario.blocks.looks:
+        return []
+    return [Damage(kind=DamageKind.OTHER_LOOKS, file=SCENARIO_FILE, detail=", ".join(map(str, record.looks)))]
 
 
 def _list_checks(folder: Path, record: SessionRecord) -> tuple[Check, ...]:

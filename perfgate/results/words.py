@@ -53,6 +53,9 @@ _DAMAGE = {
     DamageKind.NO_CHOICES: "{file}: {detail}; the folder was damaged, measure again",
     DamageKind.NO_WINDOWS: "{file} has no window of block {detail}, which ended: the folder was changed; measure again",
     DamageKind.NO_EVENTS: "{file} is missing although windows were measured: what voided them stood there; measure again",
+    DamageKind.OTHER_ARM: "{file} counts start {detail} for another arm than its server: the folder was changed; measure again",
+    DamageKind.DISORDERED: "{file} is numbered against the order of time: the folder was changed; measure again",
+    DamageKind.OTHER_LOOKS: "{file} has other looks than those fixed before the first window ({detail}); put its text back",
 }
 
 

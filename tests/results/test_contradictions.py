@@ -1,0 +1,121 @@
+"""A result folder one of whose files was changed says another thing than the others, and that voids it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfgate.core import Outcome
+from perfgate.errors import EvidenceError
+from perfgate.gate.case import load_case
+from perfgate.results.matrix import load_matrix, read_entries, read_settled
+from perfgate.results.records import EVENTS_FILE, INDEX_FILE, SCENARIO_FILE, SESSION_FILE
+from perfgate.results.results import read_served
+from tests.fakes.folders import write_matrix
+from tests.fakes.recorded import SLOWER
+
+OTHER = {"base": "candidate", "candidate": "base", "plain": "slowed", "slowed": "plain"}
+
+
+@pytest.fixture
+def slower(tmp_path):
+    return Path(shutil.copytree(SLOWER, tmp_path / "slower"))
+
+
+def edit(path: Path, change: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]]) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in change(lines)))
+
+
+def exchange_files(first: dict[str, Any], second: dict[str, Any]) -> None:
+    for name in ("file", "sha256"):
+        first[name], second[name] = second[name], first[name]
+
+
+def leave_checks_out(folder: Path) -> None:
+    """As in a session that asks no prompts, whose answers would tell the arm of a start, too."""
+    record = json.loads((folder / SESSION_FILE).read_text())
+    (folder / SESSION_FILE).write_text(json.dumps(record | {"checks": []}))
+    (folder / "answers.jsonl").unlink()
+
+
+def test_load_results__arms_exchanged_in_the_index(slower):
+    leave_checks_out(slower)
+    assert load_case(slower).verdict.outcome is Outcome.REGRESSION
+    edit(slower / INDEX_FILE, lambda lines: [line | {"arm": OTHER[line["arm"]]} for line in lines])
+
+    verdict = load_case(slower).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert any("windows.jsonl counts start 1 for another arm than its server" in reason for reason in verdict.reasons)
+
+
+def test_load_results__files_of_the_arms_exchanged(slower):
+    def exchange(lines):
+        measured = [line for line in lines if line["role"] == "measured"]
+        for base, candidate in zip(
+            *([line for line in measured if line["arm"] == arm] for arm in ("base", "candidate")), strict=True
+        ):
+            exchange_files(base, candidate)
+        return lines
+
+    edit(slower / INDEX_FILE, exchange)
+
+    verdict = load_case(slower).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert any("is numbered against the order of time: the folder was changed" in reason for reason in verdict.reasons)
+
+
+def test_load_results__looks_other_than_fixed(slower):
+    scenario = slower / SCENARIO_FILE
+    record = json.loads((slower / SESSION_FILE).read_text())
+    (slower / SESSION_FILE).write_text(json.dumps(record | {"looks": [2, 4, 6]}))
+    assert load_case(slower).verdict.outcome is Outcome.REGRESSION
+    scenario.write_text(scenario.read_text().replace("looks = [2, 4, 6]", "looks = [4, 6]"))
+
+    verdict = load_case(slower).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert any(
+        "scenario.toml has other looks than those fixed before the first window (2, 4, 6)" in reason
+        for reason in verdict.reasons
+    )
+
+
+def test_read_served__events_that_name_no_start():
+    events = [{"event": "server_started", "start": start, "arm": "base"} for start in (None, [1], {}, "1", 2)]
+
+    assert read_served([*events, {"event": "server_started", "start": 3}], "arm") == {2: "base"}
+
+
+def test_load_matrix__servers_exchanged_in_the_index(tmp_path):
+    folder = write_matrix(tmp_path)
+    started = {entry.start: entry.server for entry in read_entries(folder)}
+    with (folder / EVENTS_FILE).open("a") as file:
+        for start, server in started.items():
+            file.write(json.dumps({"event": "server_started", "at_s": 0.0, "start": start, "server": server}) + "\n")
+    load_matrix(folder)
+    edit(folder / INDEX_FILE, lambda lines: [line | {"server": OTHER[line["server"]]} for line in lines])
+
+    for read in (load_matrix, read_settled):
+        with pytest.raises(EvidenceError, match=r"windows\.jsonl:1: server: start 1 is of server 'plain', not 'slowed'"):
+            read(folder)
+
+
+def test_load_matrix__files_of_two_cells_exchanged(tmp_path):
+    folder = write_matrix(tmp_path)
+
+    def exchange(lines):
+        exchange_files(lines[2], lines[3])
+        return lines
+
+    edit(folder / INDEX_FILE, exchange)
+
+    with pytest.raises(EvidenceError, match=r"file: windows/0003\.jsonl\.gz is numbered against the order of time"):
+        load_matrix(folder)
