@@ -131,10 +131,14 @@ def _check_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
 def _read_margins(texts: tuple[str, ...]) -> dict[str, float]:
     """Read margins; one without a name is for every metric, and named ones win."""
     margins: dict[str, float] = {}
+    given: dict[str, str] = {}
     for text in sorted(texts, key=lambda text: "=" in text):
-        name, _, value = text.rpartition("=")
-        if name and name not in METRICS:
+        name, named, value = text.rpartition("=")
+        if named and name not in METRICS:
             raise InputError(f"--margin {text}: no such metric; choose from {', '.join(METRICS)}")
+        if name in given:
+            raise InputError(f"--margin {text}: stands beside --margin {given[name]} for the same metrics; give one of them")
+        given[name] = text
         ratio = read_ratio(f"--margin {text}", value)
         margins |= {name: ratio} if name else dict.fromkeys(METRICS, ratio)
     return margins

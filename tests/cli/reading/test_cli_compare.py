@@ -248,9 +248,16 @@ def test_command__unknown_metric(capsys):
     assert "--metric speed: no such metric" in refused(capsys, "--base", *OFF, "--candidate", *ON, "--metric", "speed")
 
 
-@pytest.mark.parametrize("margin", ["fast", "0", "-3%", "nan", "inf", "1000%", "speed=3%", "mean_itl_ms="])
+@pytest.mark.parametrize("margin", ["fast", "0", "-3%", "nan", "inf", "1000%", "speed=3%", "mean_itl_ms=", "=0.05"])
 def test_command__margin_that_is_none(capsys, margin):
     assert f"--margin {margin}" in refused(capsys, "--base", *OFF, "--candidate", *ON, "--margin", margin)
+
+
+@pytest.mark.parametrize(("first", "second"), [("0.02", "0.5"), ("mean_itl_ms=2%", "mean_itl_ms=0.5"), ("0.02", "0.02")])
+def test_command__two_margins_of_one_metric(capsys, first, second):
+    error = refused(capsys, "--base", *OFF, "--candidate", *ON, "--margin", first, "--margin", second)
+
+    assert f"--margin {second}: stands beside --margin {first} for the same metrics" in error
 
 
 def test_command__missing_baseline(capsys):
