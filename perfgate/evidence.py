@@ -177,6 +177,8 @@ class DamageKind(Enum):
     """It is a window's, and has a higher number than that of a window measured later: files are numbered as they come."""
     OTHER_LOOKS = auto()
     """It is the scenario, and its looks are not those that were fixed before the first window, `detail`."""
+    ONE_SLOWED = auto()
+    """It is the session's, which has equal arms, though the server of arm `detail` alone slowed itself down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from perfgate.results.records import (
     HANDED_OVER,
     INDEX_FILE,
     SCENARIO_FILE,
+    SESSION_FILE,
     IndexLine,
     SessionRecord,
     WindowRecord,
@@ -105,7 +106,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems=tuple(
             DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
         ),
-        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_other_looks(record, scenario)),
+        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_contradictions(record, scenario, events)),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
         is_handed_over=is_handed_over(record),
@@ -171,11 +172,24 @@ def _find_other_arms(index: Sequence[WindowRecord], events: Sequence[Mapping[str
     return [Damage(kind=DamageKind.OTHER_ARM, file=INDEX_FILE, detail=str(start)) for start in sorted(wrong)]
 
 
+def _find_contradictions(record: SessionRecord, scenario: Scenario, events: Sequence[Mapping[str, Any]]) -> list[Damage]:
+    """What `session.json` says otherwise than the scenario and the events."""
+    return [*_find_other_looks(record, scenario), *_find_slowed(record, events)]
+
+
 def _find_other_looks(record: SessionRecord, scenario: Scenario) -> list[Damage]:
     """Looks that were chosen after looking; one look alone may be that of `--blocks`, whatever the scenario says."""
     if len(record.looks) < 2 or record.looks == scenario.blocks.looks:
         return []
     return [Damage(kind=DamageKind.OTHER_LOOKS, file=SCENARIO_FILE, detail=", ".join(map(str, record.looks)))]
+
+
+def _find_slowed(record: SessionRecord, events: Iterable[Mapping[str, Any]]) -> list[Damage]:
+    """An arm that slowed itself down beside its equal, whose loss would be stored as noise."""
+    slowed = {str(event.get("arm")) for event in events if event.get("event") == "injected"}
+    if len(slowed) != 1 or not is_same_arm(record) or is_handed_over(record):
+        return []
+    return [Damage(kind=DamageKind.ONE_SLOWED, file=SESSION_FILE, detail=slowed.pop())]
 
 
 def _list_checks(folder: Path, record: SessionRecord) -> tuple[Check, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from perfgate.cli import main
 from perfgate.core import Outcome
 from perfgate.errors import EvidenceError
 from perfgate.gate.case import load_case
@@ -86,6 +87,17 @@ def test_load_results__looks_other_than_fixed(slower):
         "scenario.toml has other looks than those fixed before the first window (2, 4, 6)" in reason
         for reason in verdict.reasons
     )
+
+
+def test_load_results__a_slowed_arm_that_is_called_equal(slower, tmp_path):
+    record = json.loads((slower / SESSION_FILE).read_text())
+    record["arms"]["candidate"] = record["arms"]["base"]
+    (slower / SESSION_FILE).write_text(json.dumps(record))
+
+    assert any("equal arms, of which the candidate alone was slowed down" in one for one in load_case(slower).verdict.reasons)
+    assert main(["baseline", "add", str(slower), "--to", str(tmp_path / "noise")]) == 2
+    assert main(["power", "--from", str(slower)]) == 3
+    assert not (tmp_path / "noise").exists()
 
 
 def test_read_served__events_that_name_no_start():
