@@ -120,7 +120,7 @@ class Progressed:
 def read_progressed(folder: Path) -> Progressed:
     """Read how far the session in `folder` got."""
     events, entries = list(read_lines(folder / EVENTS_FILE)), read_entries(folder)
-    blocks = int(max((read_number(event, "block") for event in events if event.get("event") == "block_ended"), default=0))
+    blocks = max((read_whole(event, "block") for event in events if event.get("event") == "block_ended"), default=0)
     found = measure_progress(folder, events, entries, [entry.file for entry in entries if entry.block > blocks])
     return replace(found, blocks=blocks, is_ended=any(event.get("event") == "session_ended" for event in events))
 
@@ -132,7 +132,7 @@ def measure_progress(
     gone = find_superseded(events)
     known = {entry.file for entry in entries}
     files = sorted(f"{WINDOW_DIR}/{path.name}" for path in (folder / WINDOW_DIR).glob("[0-9]*.jsonl.gz"))
-    starts = [int(read_number(event, "start")) for event in events if event.get("event") == "server_started"]
+    starts = [read_whole(event, "start") for event in events if event.get("event") == "server_started"]
     return Progressed(
         starts=max((*starts, *(entry.start for entry in entries)), default=0),
         elapsed_s=max((*(read_number(event, "at_s") for event in events), *(entry.ended_s for entry in entries)), default=0.0),
@@ -147,6 +147,14 @@ def read_number(event: Mapping[str, Any], key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         raise EvidenceError(f"{EVENTS_FILE}: {key}: {value!r} is no number; the folder was damaged, measure again")
     return float(value)
+
+
+def read_whole(event: Mapping[str, Any], key: str) -> int:
+    """A number of an event that counts something. Raise EvidenceError where it has a fraction, or is none."""
+    value = read_number(event, key)
+    if not value.is_integer():
+        raise EvidenceError(f"{EVENTS_FILE}: {key}: {value!r} is no number; the folder was damaged, measure again")
+    return int(value)
 
 
 def require_cut_off(folder: Path) -> None:

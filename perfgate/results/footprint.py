@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from perfgate.core import Run
-from perfgate.results.folders import read_number
+from perfgate.results.folders import read_number, read_whole
 
 SERVER_MEMORY = "server_memory_bytes"
 """Telemetry: resident memory of the server's processes when the window had ended, shared pages counted in each of them."""
@@ -62,7 +62,7 @@ def read_cold_starts(events: Iterable[Mapping[str, Any]]) -> tuple[ColdStart, ..
     """
     recorded = list(events)
     begun = {
-        int(read_number(event, "start")): event
+        read_whole(event, "start"): event
         for event in recorded
         if event.get("event") == "server_started" and "cached_kernels" in event
     }
@@ -84,7 +84,7 @@ def read_cold_starts(events: Iterable[Mapping[str, Any]]) -> tuple[ColdStart, ..
                     start=number,
                     cold_ready_s=ready_s,
                     warm_ready_s=median(warm) if warm else None,
-                    kernels=int(read_number({"compiled_kernels": 0, **told[number]}, "compiled_kernels")),
+                    kernels=read_whole({"compiled_kernels": 0, **told[number]}, "compiled_kernels"),
                 )
             )
     return tuple(found)

@@ -16,10 +16,10 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import EvidenceError
-from perfgate.evidence import Answers, CellEvidence, DriverProblem, Session
+from perfgate.evidence import Answers, CellEvidence, Damage, DamageKind, DriverProblem, Session
 from perfgate.results.answers import load_answers
 from perfgate.results.expert_use import load_use
-from perfgate.results.folders import Progressed, measure_progress, read_number
+from perfgate.results.folders import Progressed, measure_progress, read_whole
 from perfgate.results.records import (
     EVENTS_FILE,
     INDEX_FILE,
@@ -115,7 +115,7 @@ def _is_settled(event: Mapping[str, Any]) -> bool:
 
 def read_key(event: Mapping[str, Any]) -> Key:
     """The cell that an event of the log is about."""
-    return (int(read_number(event, "round")), str(event.get("server")), str(event.get("load")))
+    return (read_whole(event, "round"), str(event.get("server")), str(event.get("load")))
 
 
 def require_matrix(folder: Path) -> None:
@@ -156,7 +156,7 @@ class _Stored:
     def list_starts(self, *servers: str) -> frozenset[int]:
         """The numbers of the starts of these servers."""
         started = (event for event in self.events if event.get("event") == "server_started")
-        return frozenset(int(read_number(event, "start")) for event in started if event.get("server") in servers)
+        return frozenset(read_whole(event, "start") for event in started if event.get("server") in servers)
 
 
 def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellEvidence, ...]]:
@@ -192,7 +192,7 @@ def _load_cell(stored: _Stored, server: str, load: str) -> CellEvidence:
         windows=windows,
         superseded=superseded,
         problems=tuple(_list_failures(stored.events, server, load)),
-        damage=(*damage, *lost),
+        damage=(*damage, *lost, *_find_lost_rounds(index, stored.events, server, load)),
         is_complete=any(event.get("event") == "matrix_ended" for event in stored.events),
         has_base=False,
         checks=("equivalence",) if stored.answers else (),
@@ -200,6 +200,16 @@ def _load_cell(stored: _Stored, server: str, load: str) -> CellEvidence:
         expert_use=expert_use,
     )
     return CellEvidence(server=server, load=load, session=session)
+
+
+def _find_lost_rounds(
+    index: Sequence[WindowRecord], events: Sequence[Mapping[str, Any]], server: str, load: str
+) -> list[Damage]:
+    """Rounds of a cell that were measured to their end, so that no --resume measures them, and of which the index has none."""
+    ended = {read_key(event) for event in events if event.get("event") == "cell_ended"}
+    left = {entry.block for entry in index}
+    lost = sorted(number for number, *cell in ended if cell == [server, load] and number not in left)
+    return [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=str(number)) for number in lost]
 
 
 def _list_failures(events: Sequence[Mapping[str, Any]], server: str, load: str) -> list[DriverProblem]:

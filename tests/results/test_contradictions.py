@@ -17,6 +17,7 @@ from perfgate.gate.case import load_case
 from perfgate.results.matrix import load_matrix, read_entries, read_settled
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, SCENARIO_FILE, SESSION_FILE
 from perfgate.results.results import read_served
+from perfgate.verdict.cells import judge_cells
 from tests.fakes.folders import write_matrix
 from tests.fakes.recorded import SLOWER
 
@@ -131,3 +132,15 @@ def test_load_matrix__files_of_two_cells_exchanged(tmp_path):
 
     with pytest.raises(EvidenceError, match=r"file: windows/0003\.jsonl\.gz is numbered against the order of time"):
         load_matrix(folder)
+
+
+def test_load_matrix__last_round_of_a_cell_that_was_taken_out_of_the_index(tmp_path):
+    folder = write_matrix(tmp_path)
+    edit(folder / INDEX_FILE, lambda lines: [line for line in lines if (line["round"], line["load"]) != (2, "closed")])
+
+    cells = {(cell.server, cell.load): cell for cell in judge_cells(*load_matrix(folder))}
+
+    lost = "windows.jsonl has no window of block 2, which ended: the folder was changed; measure again"
+    assert lost in cells["plain", "closed"].problems
+    assert not cells["plain", "closed"].windows
+    assert not cells["plain", "paced"].problems

@@ -46,7 +46,12 @@ def test_read_entries__lines_as_they_were_ordered_before(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("event", "key"), [({"event": "cell_ended", "round": "x"}, "round"), ({"event": "server_started", "start": None}, "start")]
+    ("event", "key"),
+    [
+        ({"event": "cell_ended", "round": "x"}, "round"),
+        ({"event": "cell_failed", "round": 1.5}, "round"),
+        ({"event": "server_started", "start": None}, "start"),
+    ],
 )
 def test_read_settled__an_event_that_was_edited(event, key, tmp_path):
     folder = write_matrix(tmp_path)
