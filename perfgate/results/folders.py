@@ -15,6 +15,8 @@ from perfgate.errors import EvidenceError, InputError, PerfgateError
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.records import (
     EVENTS_FILE,
+    INDEX_FILE,
+    SCENARIO_FILE,
     SESSION_FILE,
     FolderRecord,
     IndexLine,
@@ -28,6 +30,7 @@ from perfgate.scenario.schema import Scenario
 from perfgate.storage.journal import WINDOW_DIR, read_lines
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.schema import adapt, dump
+from perfgate.storage.stream import STREAM
 
 RESULTS = Path("perfgate-results")
 """Where sessions go by default, below the working directory."""
@@ -155,6 +158,17 @@ def read_whole(event: Mapping[str, Any], key: str) -> int:
     if not value.is_integer():
         raise EvidenceError(f"{EVENTS_FILE}: {key}: {value!r} is no number; the folder was damaged, measure again")
     return int(value)
+
+
+def require_apart(outputs: Mapping[str, Path], sources: Iterable[Path]) -> None:
+    """Raise InputError for an output that is written over what is read, or over another output."""
+    read = [source.resolve() for source in sources if source != STREAM]
+    taken = {*read, *(folder / name for folder in read for name in (SESSION_FILE, SCENARIO_FILE, INDEX_FILE, EVENTS_FILE))}
+    for option, path in outputs.items():
+        place = path.resolve()
+        if place in taken:
+            raise InputError(f"{option} {path}: is read or written by the same command; choose another place")
+        taken.add(place)
 
 
 def require_cut_off(folder: Path) -> None:

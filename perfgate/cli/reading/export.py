@@ -14,6 +14,7 @@ from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
 from perfgate.report.openmetrics import ExportedSession, format_openmetrics
+from perfgate.results.folders import require_apart
 from perfgate.results.frame import build_frame, dump_parquet
 from perfgate.results.machine_samples import read_machine_samples
 from perfgate.results.records import read_record
@@ -53,10 +54,19 @@ def command(
 
     In place of a FILE, - is standard output.
     """
-    if (csv, parquet, openmetrics, samples, expert_use) == (None,) * 5:
+    given = {
+        "--csv": csv,
+        "--parquet": parquet,
+        "--openmetrics": openmetrics,
+        "--samples": samples,
+        "--expert-use": expert_use,
+    }
+    outputs = {option: path for option, path in given.items() if path is not None}
+    if not outputs:
         raise InputError(
             "give --csv, --parquet, --openmetrics, --samples or --expert-use with a FILE to say where the numbers go"
         )
+    require_apart(outputs, sources)
     if expert_use is not None:
         _write_expert_use(sources, expert_use)
     if samples is not None:

@@ -15,7 +15,7 @@ from perfgate.gate.pages import write_page
 from perfgate.gate.reports import build_report
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout, lay_out
-from perfgate.results.folders import find_latest
+from perfgate.results.folders import find_latest, require_apart
 from perfgate.storage.stream import STREAM
 
 PAGE = "report.html"
@@ -69,6 +69,8 @@ def command(
     html = folder / PAGE if is_opened and html is None else html
     if is_opened and html == STREAM:
         raise InputError("--open: a browser opens a file; give --html FILE in place of -")
+    outputs = {"--html": html, "--output": output}
+    require_apart({option: path for option, path in outputs.items() if path is not None}, [folder])
     if html is not None and output is None:
         refuse_what_only_a_comment_takes(link)
     if html is not None:

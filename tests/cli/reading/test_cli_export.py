@@ -85,3 +85,26 @@ def test_command__bad_input(capsys, tmp_path, args, message):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not target.exists()
+
+
+def test_command__output_over_what_is_read(capsys, tmp_path):
+    runs = tmp_path / "runs.txt"
+    runs.write_text(before := (RUNS / "fusion_off_2.txt").read_text())
+    (tmp_path / "link.csv").symlink_to(runs)
+    session = write_folder(tmp_path / "session", make_session(make_scenario()))
+    index = (session / "windows.jsonl").read_bytes()
+
+    for source, *words in (
+        (runs, "--csv", runs),
+        (runs, "--csv", tmp_path / "link.csv"),
+        (runs, "--csv", tmp_path / "new", "--parquet", tmp_path / "new"),
+        (session, "--csv", session / "windows.jsonl"),
+    ):
+        code, _, err = export(capsys, source, *words)
+        assert (code, err) == (
+            2,
+            f"perfgate: {words[-2]} {words[-1]}: is read or written by the same command; choose another place\n",
+        )
+
+    assert (runs.read_text(), (session / "windows.jsonl").read_bytes()) == (before, index)
+    assert not (tmp_path / "new").exists()

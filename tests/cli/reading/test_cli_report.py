@@ -50,6 +50,16 @@ def test_report__layers_timed_beside_the_session_get_a_section(slower, capsys):
     assert "<details><summary>Kernels</summary>" in rest
 
 
+@pytest.mark.parametrize("option", ["--output", "--html"])
+def test_report__over_a_record_of_the_session(slower, capsys, option):
+    index = slower / "windows.jsonl"
+    before = index.read_bytes()
+
+    assert main(["report", str(slower), option, str(index)]) == 2
+    assert f"perfgate: {option} {index}: is read or written by the same command" in capsys.readouterr().err
+    assert index.read_bytes() == before
+
+
 def test_report__names_the_full_report(slower, capsys):
     main(["report", str(slower), "--link", "https://example.org/a/report.html"])
 
