@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import log
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -95,6 +96,8 @@ class _BaselineFile:
                 raise ValueError(f"metrics.{name}.values has {len(metric.values)} starts, the file {len(self.starts)}")
             if not any(values for start, values in zip(self.starts, metric.values, strict=True) if start.epoch == newest):
                 raise ValueError(f"metrics.{name}.values tells no level: the newest epoch, {newest}, has none")
+            if abs(metric.anchor.log_mean) > log(MOST):
+                raise ValueError(f"metrics.{name}.anchor.log_mean: {metric.anchor.log_mean:g} is no level of a window")
             if not all(row.injected_ratio > 0 for row in metric.sensitivity):
                 raise ValueError(f"metrics.{name}.sensitivity: injected_ratio must be above zero")
 

@@ -154,6 +154,10 @@ def _edit(data, *path, value):
         (lambda data: _edit(data, "schema", value=2), "schema: Input should be 1"),
         (lambda data: _edit(data, "metrics", "median_itl_ms", "values", 0, 0, value=-5.0), "or equal to 0.000000001"),
         (lambda data: _edit(data, "metrics", "median_itl_ms", "values", 0, 0, value="x"), "metrics.median_itl_ms.values.0.0"),
+        (
+            lambda data: _edit(data, "metrics", "median_itl_ms", "anchor", "log_mean", value=-800.0),
+            "metrics.median_itl_ms.anchor.log_mean: -800 is no level of a window; restore it from version control",
+        ),
         (lambda data: data["metrics"].update(speed=data["metrics"]["median_itl_ms"]), "metrics.speed is no metric"),
         (lambda data: data["metrics"]["median_itl_ms"]["values"].pop(), "has 39 starts, the file 40"),
         (lambda data: data.pop("fingerprint"), "fingerprint: Field required"),
