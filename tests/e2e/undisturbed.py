@@ -48,9 +48,9 @@ def name_disturbance(case: Case) -> str:
 
 
 def is_of_others(reason: str, case: Case) -> bool:
-    """Whether a reason asks for less other work, and such work was seen: in the window that it names, or in any."""
+    """Whether a reason asks for less other work, and such work was seen: in what it names, or in any window."""
     windows = (*case.session.windows, *case.session.superseded)
-    named = [window for window in windows if reason.startswith(f"{window.name}: ")]
+    named = [window for window in windows if reason.startswith((f"{window.name}: ", f"start {window.start}: "))]
     return any(advice in reason for advice in ADVICE) and any(read_lost(window) > IDLE_SHARE for window in named or windows)
 
 

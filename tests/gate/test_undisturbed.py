@@ -8,7 +8,7 @@ from perfgate.check import Case, judge
 from perfgate.core import Arm, Outcome, Remark, RemarkKind
 from perfgate.results.readings import FOREIGN_CPU, STOLEN_CPU
 from tests.e2e.commands import AGAIN
-from tests.e2e.undisturbed import TRIES, measure_undisturbed, name_disturbance
+from tests.e2e.undisturbed import TRIES, is_of_others, measure_undisturbed, name_disturbance
 from tests.fakes.sessions import change_window, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()
@@ -67,6 +67,18 @@ def test_name_disturbance__tokens_came_at_once_while_others_had_the_machine(name
 )
 def test_name_disturbance__nothing_that_others_explain(problems, shares, place):
     assert name_disturbance(make_void(*problems, shares=shares, place=place)) == ""
+
+
+@pytest.mark.parametrize(("start", "is_explained"), [(3, True), (1, False)])
+def test_is_of_others__a_start_that_is_named(start, is_explained):
+    """The work of others beside one start explains nothing of another."""
+    session = make_session(SCENARIO)
+    windows = (replace(one, telemetry={FOREIGN_CPU: 0.5 if one.start == start else 0.0}) for one in session.windows)
+    case = make_void(shares={})
+
+    reason = "start 3: never steady (slowness against its first window: 0.0 %, +90.0 %); stop other work on the machine"
+
+    assert is_of_others(reason, replace(case, session=replace(session, windows=tuple(windows)))) is is_explained
 
 
 @pytest.mark.parametrize(("lost", "tries"), [((0.0,), 1), ((0.8, 0.0), 2), ((0.8, 0.8, 0.0), 3), ((0.8,), TRIES)])
