@@ -11,6 +11,7 @@ import click
 
 from perfgate.cli.given import Number
 from perfgate.cli.output import add_format_option, print_result
+from perfgate.errors import InputError
 from perfgate.report.table import Table, choose_layout
 from perfgate.scenario.selection import Selection, SelectionRequest, read_table, select_scenarios
 from perfgate.storage.rounding import format_count
@@ -52,7 +53,14 @@ def command(*, changed: tuple[str, ...], table: Path | None, style: str, **optio
 
 
 def _read_stream() -> tuple[str, ...]:
-    return tuple(line.strip() for line in read_text(STREAM).splitlines() if line.strip())
+    """Read a path a line. Raise InputError where they are no text: git quotes such a name, other tools do not."""
+    try:
+        text = read_text(STREAM)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"--changed {STREAM}: byte {error.start} is no UTF-8; give the paths as `git diff` quotes them"
+        ) from None
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _tell(selection: Selection) -> Iterator[str]:

@@ -28,6 +28,13 @@ def test_plan__reads_the_list_of_git_diff(capsys, monkeypatch):
     assert {one["scenario"] for one in found["unselected"] if one["is_wanted"]} >= {"gpt-oss-20b-shape-mxfp4-saturation"}
 
 
+def test_plan__paths_that_are_no_text(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a.py\nb\xff.py\n")))
+
+    assert main(["plan", "--changed", "-"]) == 2
+    assert capsys.readouterr().err == "perfgate: --changed -: byte 6 is no UTF-8; give the paths as `git diff` quotes them\n"
+
+
 def test_plan__what_takes_two_gpus_costs_twice_the_gpu_minutes(capsys):
     model = ["--changed", PATH, "--model"]
     assert main(["plan", *model, "gpt-oss-20b-shape-mxfp4-tp2", "--format", "json"]) == 0
