@@ -211,8 +211,9 @@ class Session:
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
     that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
     reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
-    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and not
-    judged. `timing` is absent where nothing but windows is known.
+    again. `noise` is the folder of stored noise that lies in `source`, empty where none does. `superseded` are windows of
+    blocks that were cut off by a break and measured anew: they are kept, and not judged. `timing` is absent where
+    nothing but windows is known.
 
     Besides windows: `checks` names what servers were to be put to, `expect` what was to be seen of the candidate. `answers` are
     those to the fixed prompts, in the order of the starts. `marks` has for each arm a digit for each GSM8K question, 1 where
@@ -233,6 +234,7 @@ class Session:
     has_base: bool = True
     scenarios_in_pr: int = 1
     reproduce: tuple[str, ...] = ()
+    noise: str = ""
     superseded: tuple[Window, ...] = ()
     timing: Timing | None = None
     checks: tuple[Check, ...] = ()

@@ -46,6 +46,7 @@ def load_case(
         session,
         scenarios_in_pr=session.scenarios_in_pr if scenarios_in_pr is None else scenarios_in_pr,
         has_base=session.has_base if has_base is None else has_base,
+        noise=str(folder / KEPT) if (folder / KEPT).is_dir() else "",
     )
     baseline = _choose_baseline(folder, given, scenario, session, is_fixed=is_fixed)
     return Case(session=session, scenario=scenario, baseline=baseline, verdict=judge(session, scenario, baseline))
@@ -60,9 +61,18 @@ def fix_noise(folder: Path, given: tuple[Path, ...]) -> Mapping[str, float]:
     scenario, session = load_results(folder)
     elsewhere = () if session.windows or session.superseded else list_baseline_dirs(given)
     baseline = _match_baseline((folder / KEPT, *elsewhere), scenario, session)
+    _keep(folder, baseline, scenario, session)
+    return fix_policy(session, scenario, baseline).limits.noise
+
+
+def keep_noise(folder: Path, case: Case) -> None:
+    """Keep in a finished session's folder the stored noise that `case` was judged by, for readers who have none."""
+    _keep(folder, case.baseline, case.scenario, case.session)
+
+
+def _keep(folder: Path, baseline: Baseline | None, scenario: Scenario, session: Session) -> None:
     if baseline is not None and not _list_refusals(baseline, scenario, session):
         save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
-    return fix_policy(session, scenario, baseline).limits.noise
 
 
 def is_decided(folder: Path) -> bool:

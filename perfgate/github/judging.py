@@ -10,7 +10,7 @@ from typing import Any
 
 from perfgate.core import Outcome
 from perfgate.errors import HandoffError
-from perfgate.gate.case import load_case
+from perfgate.gate.case import KEPT, load_case
 from perfgate.github.comment.changes import NOT_RESOLVED, render_choices, render_packages, summarise_choices
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
@@ -150,8 +150,11 @@ def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) ->
     name = case.scenario.name
     _, *words = case.session.reproduce
     reproduce = (find_scenario(options.scenarios, name), *words)
+    source = reproduction.name_folder(name)
+    # The folder that a reader fetches keeps the noise that counts here.
+    noise = f"{source}/{KEPT}" if source and case.baseline else ""
     return ReportedCase(
-        session=replace(case.session, source=reproduction.name_folder(name), reproduce=reproduce),
+        session=replace(case.session, source=source, reproduce=reproduce, noise=noise),
         scenario=case.scenario,
         baseline=case.baseline,
         verdict=case.verdict,

@@ -7,8 +7,10 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from perfgate.core import Fingerprint
 from perfgate.errors import InputError
-from perfgate.gate.baselines import load_baseline
+from perfgate.gate.baselines import find_path, load_baseline, save_baseline
+from perfgate.gate.case import load_case
 from perfgate.github.client import GitHub
 from perfgate.github.comment.sections import parse, render
 from perfgate.github.comment.states import State
@@ -27,7 +29,7 @@ from perfgate.github.runs.collecting import MachineResult
 from perfgate.github.runs.run import WorkflowRun
 from perfgate.github.settings import JudgingOptions, MachineSettings, MatrixJob, Settings
 from perfgate.report.words.length import close_folds, count_words
-from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
+from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_baseline, make_scenario, make_session, write_folder
 
 HEAD, BASE, LEFT_AT = "a" * 40, "b" * 40, "d" * 40
 AT = "2026-11-21T10:00:00Z"
@@ -222,6 +224,23 @@ def test_write_pages__the_worst_sessions_page_lies_by_itself(tmp_path):
 
     page, slow = (tmp_path / "report" / name for name in (WORST_PAGE, "test-gpu/slow.html"))
     assert page.read_text().partition("</header>")[0] == slow.read_text().partition("</header>")[0]
+
+
+def test_write_pages__a_folder_keeps_the_noise_that_it_was_judged_by(tmp_path, monkeypatch):
+    """Who downloads it has no bands of the repository's own, and is promised the verdict of the comment."""
+    scenario = make_scenario()
+    bands = tmp_path / "trusted" / "baselines"
+    save_baseline(make_baseline(scenario, sessions=10), find_path(bands, Fingerprint(facts=FACTS), scenario.name))
+    monkeypatch.setenv("PERFGATE_STATE", str(bands.parent))
+    options = make_options(write_scenario(tmp_path, "unit"))
+    list(write_pages([make_result(measure(tmp_path, "unit"))], options, tmp_path / "report"))
+    folder = tmp_path / "report" / "test-gpu" / "unit"
+    there = load_case(folder).verdict
+
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "readers"))
+    here = load_case(folder)
+    assert there.policy["aa_blocks"] == 20
+    assert (here.verdict, here.session.noise) == (there, str(folder / "baselines"))
 
 
 def test_write_pages__of_nothing(tmp_path):

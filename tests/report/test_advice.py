@@ -19,10 +19,14 @@ SEARCH = BisectionAdvice(span=None, scenario=("unit",))
 
 
 def sentence(judgement, *, changes=None, **policy):
+    return advice(judgement, changes=changes, **policy).sentence
+
+
+def advice(judgement, *, changes=None, **policy):
     verdict = make_verdict(Outcome.INCONCLUSIVE, [judgement], policy={**POLICY, **policy})
     families = list_families(verdict.judgements, is_closed_loop=True)
     session = replace(make_session(make_scenario()), **(changes or {}))
-    return advise(verdict, session, families, is_profiled=False, search=SEARCH).sentence
+    return advise(verdict, session, families, is_profiled=False, search=SEARCH)
 
 
 def undecided(change, half_width, **more):
@@ -92,3 +96,17 @@ def test_advise__who_has_no_shell_on_the_machine_is_led_to_the_commands():
     told = sentence(undecided(0.0, 0.0592), usual_offset_log=0.0, changes={"is_handed_over": True})
 
     assert "with --blocks 8, as under Reproduce, enough if the change seen is true" in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "perfgate power --scenario unit"),
+        ({"noise": "r/baselines"}, "perfgate power --scenario unit --baselines r/baselines"),
+    ],
+)
+def test_advise__the_noise_that_counted_is_named_where_it_lies(changes, line):
+    """Of the noise of several machines, as it ships, `perfgate power` takes none by itself."""
+    (command,) = advice(undecided(0.0, 0.06), changes=changes).commands
+
+    assert command.line == line

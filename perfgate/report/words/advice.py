@@ -148,7 +148,7 @@ def _keep(change: str, *options: str) -> Command:
 
 def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
     """Name the metric that blocks, and the cheapest thing that settles it."""
-    commands = tuple(_list_outlooks(verdict, session))
+    commands = tuple(list_outlooks(verdict, session))
     if not session.is_complete:
         done = format_count(verdict.blocks, "block")
         sentence = f"continue it: cut off after {done}; the same command with --resume adds more."
@@ -179,10 +179,15 @@ def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Fam
     return Advice(sentence=sentence, commands=commands)
 
 
-def _list_outlooks(verdict: Verdict, session: Session) -> Iterator[Command]:
-    """`power` reads stored noise, and has nothing to say of a scenario without any."""
+def list_outlooks(verdict: Verdict, session: Session) -> Iterator[Command]:
+    """`power` reads stored noise, and has nothing to say of a scenario without any.
+
+    Whoever has the noise of several kinds of machines, as those that ship are, is led to the one that counted.
+    """
     if verdict.policy.get("aa_blocks", 0):
-        yield Command(line=write_command("power", "--scenario", name_scenario(session)), purpose="what more blocks find")
+        places = ("--baselines", session.noise) if session.noise else ()
+        line = write_command("power", "--scenario", name_scenario(session), *places)
+        yield Command(line=line, purpose="what more blocks find")
 
 
 def _count_needed(judgement: Judgement, blocks: int, offset: float) -> int | None:

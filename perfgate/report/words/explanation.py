@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from perfgate.core import Judgement, Outcome, Role, Verdict
 from perfgate.evidence import Session
 from perfgate.report.words import wording
+from perfgate.report.words.advice import list_outlooks
 from perfgate.report.words.remedies import find_entry, name_remedies
 from perfgate.storage.rounding import format_count, format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
@@ -22,7 +23,7 @@ _NEXT = {
     Outcome.IMPROVED: "Nothing has to be done about it; once merged, `perfgate baseline add` keeps the gain as the new level.",
     Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
     '(`/perfgate accept "why"` on the pull request).',
-    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes; see {remedies}.",
+    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks){outlook}; see {remedies}.",
     Outcome.INVALID: "Remove what voided the session ({remedies}), then measure again.",
 }
 
@@ -47,7 +48,7 @@ def explain_metric(judgement: Judgement, verdict: Verdict, session: Session) -> 
         _tell_bounds(judgement),
         _tell_evidence(verdict),
         _tell_mishaps(verdict, session),
-        _tell_next(judgement, verdict),
+        _tell_next(judgement, verdict, session),
     )
 
 
@@ -107,9 +108,10 @@ def _list_mishaps(verdict: Verdict, session: Session) -> Iterator[str]:
         yield f"The session is void: {verdict.reasons[0].rstrip('.')}{more}"
 
 
-def _tell_next(judgement: Judgement, verdict: Verdict) -> str:
+def _tell_next(judgement: Judgement, verdict: Verdict, session: Session) -> str:
     notes = f" ({'; '.join(judgement.notes)})" if judgement.notes else ""
     if not judgement.gating:
         return f"It cannot fail the change, so nothing has to be done about it{notes}."
-    advice = _NEXT[judgement.outcome].format(remedies=name_remedies(judgement.outcome, verdict.reasons))
+    outlook = "".join(f": `{command.line}` says what they find" for command in list_outlooks(verdict, session))
+    advice = _NEXT[judgement.outcome].format(remedies=name_remedies(judgement.outcome, verdict.reasons), outlook=outlook)
     return f"{advice[:-1]}{notes}."

@@ -73,6 +73,16 @@ def test_explain_metric__five_sentences_for_every_outcome(name):
         assert all(sentence.endswith(".") and "None" not in sentence for sentence in sentences)
 
 
+def test_explain_metric__undecided_names_a_command_that_runs_as_it_stands():
+    """`perfgate power` alone is refused: it takes a scenario, and of several machines the noise that counted."""
+    verdict, session, *_ = CASES["inconclusive"]()
+
+    said = explain_metric(verdict.judgements[0], verdict, replace(session, noise="r/baselines"))[4]
+    assert ": `perfgate power --scenario cpu-moe --baselines r/baselines` says what they find; see https" in said
+    unknown = replace(verdict, policy={**verdict.policy, "aa_blocks": 0})
+    assert "power" not in explain_metric(verdict.judgements[0], unknown, session)[4]
+
+
 def test_explain_metric__says_what_was_measured_again():
     verdict, session, *_ = case_regression()
     window = make_window(role=Role.RERUN)
