@@ -138,6 +138,7 @@ def test_read_event__no_file(tmp_path):
             f'/perfgate accept h20 {HEAD} "it is worth it"',
             CommentCommand(verb="accept", hardware="h20", sha=HEAD, reason="it is worth it"),
         ),
+        ("/perfgate accept \u201cit is worth it\u201d", CommentCommand(verb="accept", reason="it is worth it")),
         (f"  /perfgate run h20 closed {HEAD}\r\nbecause", CommentCommand(hardware="h20", scenario="closed", sha=HEAD)),
         (f"/perfgate run {HEAD}", CommentCommand(sha=HEAD)),
         (f"/perfgate run {markdown(HEAD)}", CommentCommand(sha=HEAD)),
@@ -170,6 +171,21 @@ def test_parse_command__what_it_takes(comment, command):
 )
 def test_parse_command__what_it_refuses(comment):
     with pytest.raises(InputError):
+        parse_command(comment, ("h20", "h200"), ("closed",))
+
+
+@pytest.mark.parametrize(
+    ("comment", "told"),
+    [
+        ('/perfgate accept "ok"', "takes a reason of 8 to 300 characters in quotes"),
+        (f'/perfgate accept "{"x" * 301}"', "takes a reason of 8 to 300 characters in quotes"),
+        ("/perfgate cancel h20 closed", "cancel is about all scenarios of a machine, not about closed alone"),
+        ("/perfgate explain closed", "explain is about all scenarios of a machine, not about closed alone"),
+        ('/perfgate accept closed "it is worth it"', "accept is about all scenarios of a machine, not about closed alone"),
+    ],
+)
+def test_parse_command__says_which_word_it_does_not_take(comment, told):
+    with pytest.raises(InputError, match=told):
         parse_command(comment, ("h20", "h200"), ("closed",))
 
 

@@ -9,16 +9,21 @@ from perfgate.errors import InputError
 from perfgate.report.escape import ZERO_WIDTH
 
 USAGE = (
-    "`/perfgate run|rerun|cancel|explain|bisect [MACHINE] [SCENARIO] [COMMIT]`, `/perfgate compare A B [MACHINE] [SCENARIO]` "
-    'or `/perfgate accept [MACHINE] [COMMIT] "why"`'
+    "`/perfgate run|rerun|bisect [MACHINE] [SCENARIO] [COMMIT]`, `/perfgate compare A B [MACHINE] [SCENARIO]`, "
+    '`/perfgate cancel|explain [MACHINE] [COMMIT]` or `/perfgate accept [MACHINE] [COMMIT] "why"`'
 )
+_OF_MACHINES = ("cancel", "explain", "accept")
+"""Commands about all that was measured on a machine: none of its scenarios can be meant alone."""
 _REF = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}"
 _COMMAND = re.compile(
     r"/perfgate (?P<verb>run|rerun|cancel|explain|bisect|accept|compare(?= ))"
     rf"(?:(?<=compare) (?P<base>{_REF}) (?P<candidate>{_REF}))?"
     r"(?P<words>(?: [a-z0-9][a-z0-9._-]{0,63}){0,3})"
-    r"(?: \"(?P<reason>[^\"\x00-\x1f\x7f-\x9f]{8,300})\")?"
+    r"(?: \"(?P<reason>[^\"\x00-\x1f\x7f-\x9f]*)\")?"
 )
+_REASON_LENGTH = range(8, 301)
+_TYPED_QUOTES = str.maketrans("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '""')
+"""Telephones put these where a straight quote was typed."""
 _SHA = re.compile(r"[0-9a-f]{40}")
 _SHORT_SHA = re.compile(r"[0-9a-f]{7,39}")
 
@@ -45,23 +50,26 @@ def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str,
 
     A commit that was copied from an answer of perfgate's has the mark in it that keeps GitHub from making a reference of it.
     """
-    text = comment.replace(ZERO_WIDTH, "").strip()
+    text = comment.replace(ZERO_WIDTH, "").translate(_TYPED_QUOTES).strip()
     line = text.splitlines()[0].strip() if text else ""
     if not line.startswith("/perfgate"):
         return None
     match = _COMMAND.fullmatch(line)
     if match is None or (match["verb"] == "compare" and match["base"] is None):
         raise InputError(f"no such command; write {USAGE}")
-    if (match["verb"] == "accept") is not (match["reason"] is not None):
-        raise InputError(f"accept, and it alone, takes a reason of at least 8 characters in quotes; write {USAGE}")
+    reason = match["reason"]
+    if (match["verb"] == "accept") is (reason is None) or (reason is not None and len(reason) not in _REASON_LENGTH):
+        raise InputError(f"accept, and it alone, takes a reason of 8 to 300 characters in quotes; write {USAGE}")
     refs = tuple(_check_ref(match[name]) for name in ("base", "candidate") if match[name])
     found: dict[str, str] = {}
     for word in match["words"].split():
         kind = _classify(word, hardware, scenarios)
+        if kind == "scenario" and match["verb"] in _OF_MACHINES:
+            raise InputError(f"{match['verb']} is about all scenarios of a machine, not about {word} alone; write {USAGE}")
         if kind in found or (kind == "sha" and refs):
             raise InputError(f"{word} is the second {kind}; one command starts one measurement")
         found[kind] = word
-    return CommentCommand(verb=match["verb"], reason=match["reason"] or "", refs=refs, **found)
+    return CommentCommand(verb=match["verb"], reason=reason or "", refs=refs, **found)
 
 
 def is_sha(word: str) -> bool:

@@ -1234,7 +1234,7 @@ def test_command__accept_is_bound_to_head_metric_and_size(server, tmp_path, caps
     [
         (ACCEPT, "ada", "accept takes one of the roles admin, maintain, and ada has write"),
         ("/perfgate accept", "mia", "in quotes"),
-        ('/perfgate accept ""', "mia", "no such command"),
+        ('/perfgate accept ""', "mia", "a reason of 8 to 300 characters"),
         ('/perfgate run "because I say so"', "mia", "in quotes"),
         (ACCEPT.replace("accept", f"accept {NEW}"), "mia", "the pull request is at aaaa"),
     ],
