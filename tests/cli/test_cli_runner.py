@@ -125,13 +125,9 @@ def test_doctor__a_note_voids_the_result(tmp_path, capsys):
     assert "after the run, host: no GPU where h20 was asked for" in capsys.readouterr().out
 
 
-def test_doctor__a_fit_machine_leaves_no_note(tmp_path, capsys):
-    folder = write_folder(tmp_path / "results", make_session(make_scenario()))
-    before = (folder / "events.jsonl").read_bytes()
-
-    assert main(["runner", "doctor", "--kernel-log", "/none", "--note", str(folder)]) == 0
-    assert (folder / "events.jsonl").read_bytes() == before
-    assert "0 findings" in capsys.readouterr().out
+def test_doctor__without_a_gpu_no_machine_is_fit(capsys):
+    assert main(["runner", "doctor", "--kernel-log", "/none"]) == 40
+    assert "wrong: host: no GPU that a driver shows; load NVIDIA's driver" in capsys.readouterr().out
 
 
 PROJECT = """

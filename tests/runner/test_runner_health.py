@@ -11,6 +11,7 @@ from perfgate.machine.accelerators import find_label, find_label_of_facts
 from perfgate.machine.fingerprint import read_build
 from perfgate.runner.gpus import read_kernel_log
 from perfgate.runner.health import Reading, Severity, find_severity, judge_health
+from tests.fakes.sessions import make_scenario, make_session, write_folder
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 FIT = Reading(
@@ -184,6 +185,15 @@ def test_doctor__machines_that_are_fit(library, tmp_path, state, words):
     done = run_doctor(library, tmp_path, state)
 
     assert (done.returncode, words in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_doctor__a_fit_machine_leaves_no_note(library, tmp_path):
+    folder = write_folder(tmp_path / "results", make_session(make_scenario()))
+    before = (folder / "events.jsonl").read_bytes()
+    done = run_doctor(library, tmp_path, options=f'"--note", {str(folder)!r}')
+
+    assert (done.returncode, "0 findings" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (folder / "events.jsonl").read_bytes() == before
 
 
 def test_doctor__another_machine_than_asked_for(library, tmp_path):

@@ -51,6 +51,9 @@ def doctor(expect: str | None, build: str | None, *, deep: bool, style: str, ker
     try:
         readings = read_gpus()
         findings = judge_health(readings, expected=expect, kernel_log=log or "")
+        if not readings and expect is None:
+            message = "no GPU that a driver shows; load NVIDIA's driver and compare with `nvidia-smi -L`"
+            findings = (*findings, Finding(severity=Severity.WRONG, where="host", message=message))
     except (RunnerError, TelemetryError) as error:
         readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
     findings = (*findings, *compare_build(build), *(diagnose() if deep else ()))

@@ -107,7 +107,7 @@ def plan_host(shipped: Mapping[str, str], site: Site) -> HostPlan:
     """Plan a machine. `shipped` are the texts below deploy/ by their path there."""
     slots = site.slots
     if not slots:
-        raise InputError("no GPU and no slot: nothing to prepare; load NVIDIA's driver first, or name the GPUs with --gpu")
+        raise InputError("no GPU and no slot: nothing to prepare; load NVIDIA's driver and compare with `nvidia-smi -L`")
     units = [f"perfgate-runner@{name}.service" for name in sorted(slots)]
     return HostPlan(
         files=(
