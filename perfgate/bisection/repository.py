@@ -88,7 +88,9 @@ def _require_whole(repo: Path) -> None:
 def _resolve(repo: Path, role: str, name: str) -> Commit:
     found = _run(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if found.code:
-        raise InputError(f"{role} {name}: names no commit in {repo}; give a hash, a tag or a branch that is there")
+        raise InputError(
+            f"{role} {name}: names no commit in {repo}; `git fetch` it, or give a hash, a tag or a branch that is there"
+        )
     sha = found.text.strip()
     return Commit(sha=sha, subject=_ask(repo, "log", "-1", "--format=%s", sha))
 

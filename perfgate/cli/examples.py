@@ -7,6 +7,9 @@ from textwrap import wrap
 import click
 
 WIDTH = 74
+_GITHUB_INIT = (
+    "perfgate github init --repository OWNER/NAME --commit $COMMIT --hardware h20 --scenario gpt-oss-20b-shape-mxfp4-mixed-c16"
+)
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "": ("perfgate demo",),
@@ -46,13 +49,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate export perfgate-demo/regression --csv -",
     ),
     "gate": ("perfgate gate", "perfgate gate cpu-moe --candidate-checkout ../sglang"),
-    "github": ("perfgate github init --repository OWNER/NAME --commit $COMMIT --hardware h20 --scenario cpu-moe",),
+    "github": (_GITHUB_INIT,),
     "github admit": ("perfgate github admit --pr 7 --head-sha $HEAD_SHA --ref refs/heads/main",),
     "github answer": (
         "perfgate github answer --pr 7 --head-sha $HEAD_SHA --base-sha $BASE_SHA --task compare --matrix $MATRIX",
     ),
     "github command": ("perfgate github command --event event.json",),
-    "github init": ("perfgate github init --repository OWNER/NAME --commit $COMMIT --hardware h20 --scenario cpu-moe",),
+    "github init": (_GITHUB_INIT,),
     "github jobs": ("perfgate github jobs",),
     "github learn": ("perfgate github learn --matrix $MATRIX --artifacts artifacts --to baselines --head-sha $HEAD_SHA",),
     "github plan": ("perfgate github plan --event event.json --event-name pull_request",),

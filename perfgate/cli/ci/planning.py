@@ -38,6 +38,8 @@ def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str
     """
     repository, commit = find_repository(options, "repository"), find_sha(options, "commit")
     known = Settings(hardware={name: check_machine(name, scenarios) for name in machines})
+    if not (root / ".git").exists():
+        raise InputError(f"--to {root}: no checkout of a git repository; give the top folder of one of {repository}")
     files = plan_files(root, commit, sorted(known.hardware), scenarios)
     save_files(files)
     has_label, label = _make_label(repository)

@@ -1270,6 +1270,12 @@ def test_command__nothing_to_accept(server, tmp_path):
     assert "nothing to accept" in read_replies(server)[-1]
 
 
+def make_checkout(tmp_path):
+    root = tmp_path / "adopting"
+    (root / ".git").mkdir(parents=True)
+    return root
+
+
 def adopt(tmp_path, *more, commit=NEW, scenario="gpt-oss-20b-shape-mxfp4-mixed-c16"):
     options = ["--repository", "sgl/sglang", "--commit", commit, "--hardware", "h20", "--hardware", "h100"]
     return main(["github", "init", *options, "--to", str(tmp_path), "--scenario", scenario, *more])
@@ -1278,7 +1284,7 @@ def adopt(tmp_path, *more, commit=NEW, scenario="gpt-oss-20b-shape-mxfp4-mixed-c
 @pytest.mark.parametrize("rights", [{"issues": "write"}, {}], ids=["may", "may not"])
 def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path, capsys, rights):
     """What the documentation shows is what is written; the settings are read as the workflows read them."""
-    root = tmp_path / "adopting"
+    root = make_checkout(tmp_path)
     server.set(rights=rights, labels=[])
 
     assert adopt(root) == 0
@@ -1309,14 +1315,26 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
     ],
 )
 def test_init__writes_nothing_that_would_not_work(tmp_path, capsys, options, reason):
-    assert adopt(tmp_path / "adopting", **options) == 2
+    root = make_checkout(tmp_path)
+
+    assert adopt(root, **options) == 2
     assert reason in capsys.readouterr().err
-    assert not (tmp_path / "adopting").exists()
+    assert [path.name for path in root.iterdir()] == [".git"]
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("name", [".github", "misspelt"])
+def test_init__into_no_checkout(tmp_path, capsys, name):
+    before = set(tmp_path.rglob("*"))
+
+    assert adopt(tmp_path / name) == 2
+    assert "no checkout of a git repository; give the top folder of one of sgl/sglang" in capsys.readouterr().err
+    assert set(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.usefixtures("server")
 def test_init__overwrites_no_file(tmp_path, capsys):
-    path = tmp_path / "adopting" / ".github" / "workflows" / "perfgate-report.yml"
+    path = make_checkout(tmp_path) / ".github" / "workflows" / "perfgate-report.yml"
     path.parent.mkdir(parents=True)
     path.write_text("name: mine\n")
 
