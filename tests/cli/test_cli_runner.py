@@ -125,6 +125,13 @@ def test_doctor__a_note_voids_the_result(tmp_path, capsys):
     assert "after the run, host: no GPU where h20 was asked for" in capsys.readouterr().out
 
 
+def test_lock__of_more_gpus_than_there_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path))
+
+    assert main(["runner", "lock", "--gpus", "2", "--", "true"]) == 2
+    assert "--gpus 2: no GPU that a driver shows" in capsys.readouterr().err
+
+
 def test_doctor__without_a_gpu_no_machine_is_fit(capsys):
     assert main(["runner", "doctor", "--kernel-log", "/none"]) == 40
     assert "wrong: host: no GPU that a driver shows; load NVIDIA's driver" in capsys.readouterr().out

@@ -102,6 +102,7 @@ def test_calibrate__the_size_of_the_slow_down_is_read_from_the_logs(place):
         (["--from", "aa1", "--injected", "-1:slow"], "expected RATIO:FOLDER"),
         (["--from", "aa1", "--injected", "nan:slow"], "expected RATIO:FOLDER"),
         (["--from", "nowhere"], "nowhere: no such result folder"),
+        (["--inject", "nap:1"], "'nap:1' is no injection: give step:RATIO"),
     ],
 )
 def test_calibrate__what_cannot_be_used_is_named_in_one_line(place, monkeypatch, capsys, arguments, words):
@@ -140,6 +141,13 @@ def test_calibrate__equal_arms_of_two_hosts(place, capsys):
 
     assert calibrate(place, "--from", place / "aa1", "--from", place / "aa2") == 2
     assert "aa2: ran on another host than" in capsys.readouterr().err
+
+
+def test_calibrate__a_slow_down_that_nobody_knows(place, capsys):
+    change_arm(place / "slow", env={"PERFGATE_INJECT": "nap:1"})
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", place / "slow") == 2
+    assert "'nap:1' is no injection" in capsys.readouterr().err
 
 
 def test_calibrate__a_slow_down_without_a_measurement(place, capsys):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perfgate.errors import CalibrationError, ServerError
+from perfgate.errors import CalibrationError, InputError, ServerError
 from perfgate.gate.calibrate import choose_injection, find_injected, find_shares, read_step_ms
 from perfgate.results.results import load_results
 from perfgate.serving.injection import injection as module
@@ -66,14 +66,14 @@ def test_parse_injection__every_kind(text, kind, amount, period, is_ratio):
     ],
 )
 def test_parse_injection__one_step_in_so_many_refused(text):
-    with pytest.raises(ValueError, match="in how many steps one is slowed, 2 to 10000"):
+    with pytest.raises(InputError, match="in how many steps one is slowed, 2 to 10000"):
         parse_injection(text)
 
 
 @pytest.mark.parametrize("text", ["rank:15\n", "rank: 15", "allreduce:1_5", "allreduce:\uff15", "rank:5\u2028", "rank:5/../x"])
 def test_attack__an_injection_that_writes_a_line(text):
     """Its text names a folder, and stands in a server's log as the proof of what was injected."""
-    with pytest.raises(ValueError, match="is no injection"):
+    with pytest.raises(InputError, match="is no injection"):
         parse_injection(text)
 
 
@@ -83,7 +83,7 @@ def test_folder_name__has_no_path_in_it():
 
 @pytest.mark.parametrize("text", ["gpu", "gpu:0", "host:-1", "host:100001", "step:101", "gpu:nan", "gpu:inf", "nap:1", ""])
 def test_parse_injection__refused(text):
-    with pytest.raises(ValueError, match="host:MICROSECONDS or gpu:MICROSECONDS"):
+    with pytest.raises(InputError, match="host:MICROSECONDS or gpu:MICROSECONDS"):
         parse_injection(text)
 
 

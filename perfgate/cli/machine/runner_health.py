@@ -109,6 +109,8 @@ def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]
     Exit code 3 if no GPU becomes free in time. If this process dies first, the command keeps the locks.
     """
     devices = tuple(reading.uuid for reading in read_gpus())
+    if gpus > 1 and not devices:
+        raise InputError(f"--gpus {gpus}: no GPU that a driver shows; compare with `nvidia-smi -L`")
     # Without a GPU a session measures on the cores, which are all of one machine.
     wish = Wish(devices=devices, count=gpus, is_exclusive=exclusive or not devices, timeout_s=timeout_s)
     with hold(wish, find_lock_folder()) as held:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfgate.errors import ServerError
+from perfgate.errors import InputError, ServerError
 from perfgate.serving.injection.injection_log import Tally, announce
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Injection:
 
 
 def parse_injection(text: str) -> Injection:
-    """Read `step:0.25`, `tail:4.0`, `host:500`, `host:8000/50` or `gpu:10`. Raise ValueError saying what is accepted."""
+    """Read `step:0.25`, `tail:4.0`, `host:500`, `host:8000/50` or `gpu:10`. Raise InputError saying what is accepted."""
     kind, _, size = text.partition(":")
     number, slash, steps = size.partition("/")
     try:
@@ -77,7 +77,7 @@ def parse_injection(text: str) -> Injection:
     except ValueError:
         amount = -1.0
     if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
-        raise ValueError(
+        raise InputError(
             f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
             "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000; prefill:, decode: and request: as host:, rank: and "
             "allreduce: as gpu:"
@@ -86,7 +86,7 @@ def parse_injection(text: str) -> Injection:
         return Injection(kind=kind, amount=amount, period=TAIL_PERIOD if kind == "tail" else 1)
     # A captured graph repeats its spins in every replay: the GPU cannot be slowed in one step of many.
     if kind in SPINS or not (steps.isascii() and steps.isdigit() and 2 <= int(steps[:6]) <= MAX_PERIOD):
-        raise ValueError(
+        raise InputError(
             f"{text!r} is no injection: after / give in how many steps one is slowed, 2 to {MAX_PERIOD}, as in "
             f"host:8000/50; {', '.join(SPINS)} slow every step"
         )
