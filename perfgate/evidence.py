@@ -211,7 +211,7 @@ class Session:
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
     that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
     reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
-    again. `noise` is the folder of stored noise that lies in `source`, empty where none does. `superseded` are windows of
+    again. `noise` is the folder of stored noise to name to a reader, empty where none is known. `superseded` are windows of
     blocks that were cut off by a break and measured anew: they are kept, and not judged. `timing` is absent where
     nothing but windows is known.
 

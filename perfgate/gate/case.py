@@ -42,11 +42,13 @@ def load_case(
     one that was named or kept cannot be this session's: a verdict without it would look like an answer.
     """
     scenario, session = load_results(folder)
+    # Of several folders that were named, none is known to be the one.
+    place = folder / KEPT if not given else given[0]
     session = replace(
         session,
         scenarios_in_pr=session.scenarios_in_pr if scenarios_in_pr is None else scenarios_in_pr,
         has_base=session.has_base if has_base is None else has_base,
-        noise=str(folder / KEPT) if (folder / KEPT).is_dir() else "",
+        noise=str(place) if place.is_dir() and len(given) < 2 else "",
     )
     baseline = _choose_baseline(folder, given, scenario, session, is_fixed=is_fixed)
     return Case(session=session, scenario=scenario, baseline=baseline, verdict=judge(session, scenario, baseline))

@@ -22,6 +22,7 @@ from perfgate.results.results import load_results
 from perfgate.results.rows import Row, dump_csv, rows_of_runs, rows_of_sessions
 from perfgate.storage.journal import read_utc
 from perfgate.storage.places import write_file
+from perfgate.storage.rounding import format_count
 
 
 @click.command(name="export")
@@ -98,7 +99,7 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
         begun = read_utc(read_record(folder).begun_utc).timestamp()
         judged.append(ExportedSession(name=folder.resolve().name, begun=begun, case=load_case(folder)))
     write_file(format_openmetrics(judged), path)
-    say(f"{path}: {len(judged)} sessions", err=True)
+    say(f"{path}: {format_count(len(judged), 'session')}", err=True)
 
 
 def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
