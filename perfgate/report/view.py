@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from perfgate.core import Arm, Outcome, Verdict
 from perfgate.engines.arguments import read_layout
@@ -165,8 +166,16 @@ def build_view(
         policy=tuple((key, _plain_number(value)) for key, value in sorted(verdict.policy.items())),
         facts=_facts(session),
         reproduce=reproduce(session, scenario),
-        replay=write_command("check", session.source) if session.source else "",
+        replay=_replay(session),
     )
+
+
+def _replay(session: Session) -> str:
+    """The command that judges the same windows by the same noise; what lies in the result folder counts by itself."""
+    if not session.source:
+        return ""
+    is_elsewhere = session.noise and Path(session.noise).parent != Path(session.source)
+    return write_command("check", session.source, *(("--baselines", session.noise) if is_elsewhere else ()))
 
 
 def describe_answers(session: Session, rules: Equivalence) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from shlex import quote
 
 from perfgate.core import Outcome
 from perfgate.evidence import Session
@@ -61,7 +60,7 @@ def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData
         PageSection(name="counters", title="Counters", parts=tuple(_describe_counts(report))),
         PageSection(name="experts", title="Expert use", parts=tuple(_describe_experts(report.session, view))),
         PageSection(name="arms", title="How the arms differ", parts=tuple(_describe_arms(record, load_infos(raw.folder)))),
-        PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(report.session.source, view, raw))),
+        PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(view, raw))),
     )
     return Page(
         title=f"{view.headline.outcome}: {view.scenario}",
@@ -231,10 +230,11 @@ def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iter
         yield Disclosure(title="All server arguments and variables", parts=(sheet,))
 
 
-def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[PagePart]:
+def _describe_reproduction(view: View, raw: RawData) -> Iterator[PagePart]:
     again = (view.reproduce.purpose, view.reproduce.line)
+    replay = (("judge the same evidence again", view.replay),) if view.replay else ()
     keeps = ((f"for maintainers, {command.purpose}", command.line) for command in view.advice.for_maintainers)
-    yield Commands(lines=(again, ("judge the same evidence again", f"perfgate check {quote(source)}"), *keeps))
+    yield Commands(lines=(again, *replay, *keeps))
     if view.policy:
         table = Table(header=("what", "value"), rows=view.policy)
         yield Disclosure(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))

@@ -104,6 +104,18 @@ def test_check__replays_byte_for_byte_elsewhere(tmp_path, capsys, baselines):
     assert (done.returncode, done.stdout, done.stderr) == (1, first, b"")
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_check__names_the_noise_of_elsewhere_in_the_command_that_judges_again(tmp_path, capsys, baselines, is_kept):
+    folder = write_folder(tmp_path / "r", make_session(SCENARIO))
+    if is_kept:
+        baselines = shutil.copytree(baselines, folder / "baselines")
+    main(["check", str(folder), *([] if is_kept else ["--baselines", str(baselines)])])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.endswith("# judge the same windows again")]
+
+    options = "" if is_kept else f" --baselines {baselines}"
+    assert line == f"perfgate check {folder}{options}  # judge the same windows again"
+
+
 def test_check__a_recorded_verdict_that_differs_is_told(tmp_path, capsys):
     folder = write_folder(tmp_path / "r", make_session(SCENARIO))
     main(["check", str(folder), "--format", "json", "--output", str(folder / "verdict.json")])
