@@ -238,7 +238,7 @@ def test_parse_environment__not_a_pair():
 
 @pytest.mark.parametrize("text", ["step", "step:0", "step:-1", "step:nan", "nap:1", "step:x"])
 def test_build_injection_environment__refused(text):
-    with pytest.raises(InputError, match="--inject"):
+    with pytest.raises(InputError, match="is no injection"):
         build_injection_environment(text)
 
 
