@@ -203,9 +203,8 @@ def list_keys(points: ServerPoints) -> list[LegendEntry]:
 def find_front(points: ServerPoints) -> list[tuple[float, float]]:
     """Throughput and median ITL of the points of all servers that none of the others beats in both, by throughput."""
     found: list[tuple[float, float]] = []
-    for across, up in sorted(
-        {(x, y) for cells in points.values() for _, x, y in cells}, key=lambda point: (-point[0], point[1])
-    ):
+    places = {(across, up) for cells in points.values() for _, across, up in cells}
+    for across, up in sorted(places, key=lambda place: (-place[0], place[1])):
         if not found or up < found[-1][1]:
             found.append((across, up))
     return found[::-1]
