@@ -125,12 +125,17 @@ OUTCOMES = {
     "mxfp4-mixed-c16-aa-17": Outcome.INCONCLUSIVE,
     "mxfp4-tp2-closed-c16-link-degraded-2": Outcome.REGRESSION,
     "mxfp4-tp2-closed-c16-aa-3": Outcome.INCONCLUSIVE,
+    "bf16-ep2-closed-c16-aa-2": Outcome.PASS,
+    "museum-experts-uneven-fixed": Outcome.PASS,
+    "mxfp4-tp2-closed-c16-aa-4": Outcome.PASS,
+    "bf16-c1-aa-1": Outcome.INCONCLUSIVE,
+    "qwen3-c4-aa-1": Outcome.INCONCLUSIVE,
 }
 UNASKED = {"mxfp4-mixed-c16-aa-17"}
 """Cut off before the candidate was asked which experts it chooses."""
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID and name not in UNASKED)
 MOE_LAYERS = {
-    **dict.fromkeys(("qwen3-closed-c16-aa-1", "qwen3-mixed-c16-aa-1"), 48),
+    **dict.fromkeys(("qwen3-closed-c16-aa-1", "qwen3-mixed-c16-aa-1", "qwen3-c4-aa-1"), 48),
     **dict.fromkeys(("deepseek-closed-c16-aa-2", "deepseek-closed-c16-gpu-100", "deepseek-mixed-c16-aa-1"), 4),
 }
 MIN_EFFECTIVE = 20.0
@@ -251,9 +256,9 @@ def test_write_sweep__page_and_picture_are_what_the_script_makes(tmp_path, file)
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
-    # One-sided, none in 44: 1 - 0.05 ** (1 / 44) = 0.066.
-    assert told.startswith("Sessions of equal arms with a judged block: 44, independent verdicts: 44, false alarms: 0;")
-    assert "at most 7 %" in told
+    # One-sided, none in 48: 1 - 0.05 ** (1 / 48) = 0.060.
+    assert told.startswith("Sessions of equal arms with a judged block: 48, independent verdicts: 48, false alarms: 0;")
+    assert "at most 6 %" in told
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_drawing__of_layers_is_of_todays_results(tmp_path):
     assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"draw it anew by {script}"
 
 
-@pytest.mark.parametrize(("name", "cells"), [("all-reduce", 5), ("all-reduce-narrow", 8)])
+@pytest.mark.parametrize(("name", "cells"), [("all-reduce", 5), ("all-reduce-quarter", 4), ("all-reduce-eighth", 4)])
 def test_sum_rows__documentation_states_those_of_the_committed_file(table, name, cells):
     rows = table.sum_rows(table.read_survey(FOLDER.parent / "h200" / "kernels" / "two-gpus" / f"{name}.json.xz")["cells"])
     page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
