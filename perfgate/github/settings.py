@@ -13,9 +13,11 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
 from perfgate.github.handoff.subject import Label
-from perfgate.machine.accelerators import PRIORITIES
+from perfgate.machine.accelerators import PRIORITIES, name_set, split_set
 from perfgate.resolution.table import GPUS
+from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.settings import read_settings
+from perfgate.storage.rounding import format_count
 from perfgate.storage.schema import adapt
 
 RunnerLabel = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -127,4 +129,20 @@ def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
 
 def load_settings(path: Path) -> Settings:
     """Read the file. Raise InputError naming the field that is wrong."""
-    return read_settings(path, Settings, "`perfgate github init` writes one (docs/how-to/github.md)")
+    settings = read_settings(path, Settings, "`perfgate github init` writes one (docs/how-to/github.md)")
+    for hardware, machine in settings.hardware.items():
+        for scenario in (*machine.scenarios, *machine.smoke):
+            _require_gpus(path, hardware, scenario)
+    return settings
+
+
+def _require_gpus(path: Path, hardware: str, scenario: str) -> None:
+    """Raise InputError for a shipped scenario that takes more or fewer GPUs than the slots of its machine hold."""
+    if scenario not in list_scenarios():
+        return
+    gpus, (kind, count) = max(1, load_scenario(scenario).server.gpus), split_set(hardware)
+    if gpus != (count or 1):
+        raise InputError(
+            f"{path}: hardware.{hardware}: {scenario} takes {format_count(gpus, 'GPU')}; list it under "
+            f"[hardware.{name_set(kind, gpus)}], whose slots hold as many (docs/how-to/runners.md)"
+        )

@@ -47,10 +47,26 @@ def find_label(name: str, memory_gib: float) -> str:
     return found.label if found.min_gib <= memory_gib <= found.max_gib else f"{found.label}-{memory_gib:.0f}gib"
 
 
+def name_set(label: str, gpus: int) -> str:
+    """Return the label of so many GPUs of one kind in one slot: that of the GPU, and "h20-x2" for two H20."""
+    return label if gpus == 1 else f"{label}-x{gpus}"
+
+
+def split_set(label: str) -> tuple[str, int | None]:
+    """Return the label of each GPU of a set, and how many it holds; None for a label that is a single GPU's."""
+    found = re.fullmatch(r"(.+)-x([1-9]\d?)", label)
+    return (label, None) if found is None else (found[1], int(found[2]))
+
+
 def find_label_of_facts(facts: Mapping[str, str]) -> str:
-    """Return the label of the machine that a fingerprint describes; "cpu" for one without a GPU."""
+    """Return the label of the machine that a fingerprint describes; "cpu" for one without a GPU.
+
+    An arm over several GPUs has the fact `gpus`, and ran in a slot of as many.
+    """
     name = facts.get("gpu", ABSENT)
     if name == ABSENT:
         return CPU
     memory = facts.get("gpu_memory_gib", "")
-    return find_label(name, float(memory) if re.fullmatch(r"\d{1,5}(\.\d{1,3})?", memory) else 0.0)
+    gpus = facts.get("gpus", "1")
+    label = find_label(name, float(memory) if re.fullmatch(r"\d{1,5}(\.\d{1,3})?", memory) else 0.0)
+    return name_set(label, int(gpus) if re.fullmatch(r"\d{1,2}", gpus) else 0)

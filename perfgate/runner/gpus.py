@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,9 +47,9 @@ def lock_clocks(uuid: str, mhz: int) -> None:
             nvml.nvmlDeviceSetGpuLockedClocks(nvml.nvmlDeviceGetHandleByUUID(uuid), mhz, mhz)
 
 
-def diagnose(gpu: int | None = None) -> tuple[Finding, ...]:
-    """Run DCGM's second level on one GPU, else on all; some two minutes, in which nothing on the machine may measure."""
-    chosen = [] if gpu is None else ["-i", str(gpu)]
+def diagnose(gpus: Sequence[int] = ()) -> tuple[Finding, ...]:
+    """Run DCGM's second level on some GPUs, else on all; some two minutes, in which nothing on the machine may measure."""
+    chosen = ["-i", ",".join(map(str, gpus))] if gpus else []
     try:
         _DCGM.call(["dcgmi", "diag", "-r", "2", *chosen], name="DCGM's diagnosis")
     except InputError:

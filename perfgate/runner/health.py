@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from perfgate.machine.accelerators import find_label
-from perfgate.storage.rounding import format_percent
+from perfgate.machine.accelerators import find_label, split_set
+from perfgate.storage.rounding import format_count, format_percent
 
 MAX_IDLE_MEMORY_SHARE = 0.01
 MAX_IDLE_CELSIUS = 85
@@ -177,7 +177,12 @@ def _place(bus: str) -> tuple[int, ...]:
 def _judge_label(readings: Sequence[Reading], expected: str) -> Iterator[Finding]:
     if not readings:
         yield Finding(severity=Severity.WRONG, where="host", message=f"no GPU where {expected} was asked for")
+    kind, count = split_set(expected)
+    if readings and count not in {None, len(readings)}:
+        there = format_count(len(readings), "GPU")
+        message = f"{there} where {expected} was asked for; a slot names its GPUs in /etc/perfgate/runner.toml"
+        yield Finding(severity=Severity.WRONG, where="host", message=message)
     for reading in readings:
-        if reading.label != expected:
-            message = f"{reading.name} with {reading.memory_gib:.1f} GiB is {reading.label}, not {expected}"
+        if reading.label != kind:
+            message = f"{reading.name} with {reading.memory_gib:.1f} GiB is {reading.label}, not {kind}"
             yield Finding(severity=Severity.WRONG, where=f"GPU {reading.index}", message=message)

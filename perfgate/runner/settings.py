@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.runner.admission import Rules
@@ -25,18 +25,24 @@ def check_network(text: str) -> str:
     return str(ip_network(text))
 
 
+def list_gpus(told: object) -> object:
+    """Several GPUs are a list; one stands as it is."""
+    return [told] if isinstance(told, str) else told
+
+
 File = Annotated[str, Field(pattern=r"^[\w.-]+\.ya?ml$")]
 Network = Annotated[str, AfterValidator(check_network)]
+Uuid = Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F-]{4,40}$")]
 Minutes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml", "perfgate-runners.yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Slot:
-    """One GPU and the user whose jobs run on it; no other slot has either."""
+    """What jobs of one user run on: one GPU, or the several that one server is spread over. No other slot has user or GPU."""
 
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
-    gpu: Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F-]{4,40}$")]
+    gpu: Annotated[tuple[Uuid, ...], Field(min_length=1, max_length=16), BeforeValidator(list_gpus)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -90,8 +96,9 @@ class Runner:
 
     def __post_init__(self) -> None:
         """Two slots of one user could not be told apart when one is cleaned."""
-        for what in ("user", "gpu"):
-            values = [getattr(slot, what) for slot in self.slots.values()]
+        found = self.slots.values()
+        owned = {"user": [slot.user for slot in found], "gpu": [uuid for slot in found for uuid in slot.gpu]}
+        for what, values in owned.items():
             if len(set(values)) < len(values):
                 raise ValueError(f"slots: two have the same {what}; every slot needs its own")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from perfgate.errors import InputError, RunnerError
+from perfgate.machine.accelerators import name_set
 from perfgate.machine.lock import find_lock_folder
 from perfgate.runner.gpus import diagnose, lock_clocks, read_gpus, read_kernel_log
 from perfgate.runner.health import Reading, judge_health
@@ -36,17 +37,18 @@ def find_slot(runner: Runner, name: str) -> Slot:
 def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], str]) -> Path:
     """Make the slot ready for one job. `register` gets a name and labels and returns the configuration.
 
-    Raise RunnerError, and register nothing, where the slot is closed or its GPU unfit: a faulty machine takes no job. No job
-    can come yet, so this is when the GPU is tested in depth.
+    Raise RunnerError, and register nothing, where the slot is closed or a GPU of it unfit: a faulty machine takes no job. No
+    job can come yet, so this is when GPUs are tested in depth.
     """
     slot = find_slot(runner, name)
     uid = find_user(slot.user)
     if closed := find_quarantine(runner, name):
         raise RunnerError(f"slot {name} is closed: {closed}")
-    reading = _require_fit(slot)
+    readings = _require_fit(slot)
     if runner.clock_mhz is not None:
-        lock_clocks(slot.gpu, runner.clock_mhz)
-    _look_deeper(runner, name, reading)
+        for uuid in slot.gpu:
+            lock_clocks(uuid, runner.clock_mhz)
+    _look_deeper(runner, name, [reading.index for reading in readings])
     folder = runner.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -57,12 +59,12 @@ def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], 
         folder.chmod(0o700)
     except OSError as error:
         raise RunnerError(f"{folder}: cannot be prepared ({error}); is {runner.pristine} GitHub's unpacked runner?") from None
-    enlist(runner, name, lambda registered: register(registered, list_labels(reading)))
+    enlist(runner, name, lambda registered: register(registered, list_labels(readings)))
     return folder
 
 
-def _look_deeper(runner: Runner, name: str, reading: Reading) -> None:
-    """Once a day, and while nothing on the machine measures, have DCGM load the slot's GPU.
+def _look_deeper(runner: Runner, name: str, gpus: Sequence[int]) -> None:
+    """Once a day, and while nothing on the machine measures, have DCGM load the slot's GPUs.
 
     Raise RunnerError for what it finds, which closes the slot until the next look.
     """
@@ -72,19 +74,20 @@ def _look_deeper(runner: Runner, name: str, reading: Reading) -> None:
         return
     try:
         with hold(Wish(is_exclusive=True, timeout_s=0.0), find_lock_folder()):
-            findings = diagnose(reading.index)
+            findings = diagnose(gpus)
     except RunnerError:
-        return  # a measurement runs: the GPU is tested before a later job
+        return  # a measurement runs: the GPUs are tested before a later job
     if findings:
         close_slot(runner, name, findings[0].message, for_s=DEEP_S)
-        raise RunnerError(f"not fit, so not registered: GPU {reading.index}: {findings[0].message}")
+        numbers = ", ".join(map(str, gpus))
+        raise RunnerError(f"not fit, so not registered: GPU {numbers}: {findings[0].message}")
     seen.parent.mkdir(parents=True, exist_ok=True)
     seen.touch()
 
 
-def list_labels(reading: Reading) -> tuple[str, ...]:
-    """What the slot's runner is asked for by: its GPU's label comes from the driver."""
-    return ("self-hosted", "linux", "perfgate", reading.label)
+def list_labels(readings: Sequence[Reading]) -> tuple[str, ...]:
+    """What the slot's runner is asked for by: the label of its GPUs comes from the driver. They are of one kind."""
+    return ("self-hosted", "linux", "perfgate", name_set(readings[0].label, len(readings)))
 
 
 def enlist(runner: Runner, name: str, register: Callable[[str], str]) -> str:
@@ -117,18 +120,21 @@ def find_name_file(runner: Runner, name: str) -> Path:
     return runner.folder / f"{name}.name"
 
 
-def require_fit(runner: Runner, name: str) -> Reading:
-    """The reading of a slot's GPU. Raise RunnerError for one that would spoil a measurement."""
+def require_fit(runner: Runner, name: str) -> tuple[Reading, ...]:
+    """The readings of a slot's GPUs. Raise RunnerError for one that would spoil a measurement."""
     return _require_fit(find_slot(runner, name))
 
 
-def _require_fit(slot: Slot) -> Reading:
-    readings = [reading for reading in read_gpus() if reading.uuid == slot.gpu]
-    if len(readings) != 1:
-        raise RunnerError(f"GPU {slot.gpu} is not in this machine; compare with `nvidia-smi -L`")
+def _require_fit(slot: Slot) -> tuple[Reading, ...]:
+    known = {reading.uuid: reading for reading in read_gpus()}
+    if missing := [uuid for uuid in slot.gpu if uuid not in known]:
+        raise RunnerError(f"GPU {missing[0]} is not in this machine; compare with `nvidia-smi -L`")
+    readings = tuple(known[uuid] for uuid in slot.gpu)
+    if len(kinds := sorted({reading.label for reading in readings})) > 1:
+        raise RunnerError(f"the GPUs of one slot are {' and '.join(kinds)}; give it GPUs of one kind")
     if findings := judge_health(readings, kernel_log=read_kernel_log() or "", is_whole=False):
         raise RunnerError(f"not fit, so not registered: {findings[0].where}: {findings[0].message}")
-    return readings[0]
+    return readings
 
 
 def format_environment(runner: Runner, slot: Slot) -> str:
@@ -136,7 +142,7 @@ def format_environment(runner: Runner, slot: Slot) -> str:
     values = {
         "ACTIONS_RUNNER_HOOK_JOB_STARTED": runner.hooks / "job-started.sh",
         "ACTIONS_RUNNER_HOOK_JOB_COMPLETED": runner.hooks / "job-completed.sh",
-        "CUDA_VISIBLE_DEVICES": slot.gpu,
+        "CUDA_VISIBLE_DEVICES": ",".join(slot.gpu),
         # Not HF_HOME, below which the hub's libraries also write.
         "HF_HUB_CACHE": runner.models / "hub",
         "HF_HUB_OFFLINE": 1,

@@ -61,12 +61,12 @@ def read_status(runner: Runner, kernel_log: str) -> Status:
 
 
 def _find_reason(runner: Runner, name: str, readings: Iterable[Reading], kernel_log: str) -> str | None:
-    """Why a slot would take no job: closed, without its GPU, or with one that is not fit."""
+    """Why a slot would take no job: closed, without a GPU of its own, or with one that is not fit."""
     if closed := find_quarantine(runner, name):
         return f"closed: {closed}"
-    own = [reading for reading in readings if reading.uuid == runner.slots[name].gpu]
-    if not own:
-        return f"GPU {runner.slots[name].gpu} does not answer"
+    own = [reading for reading in readings if reading.uuid in runner.slots[name].gpu]
+    if silent := set(runner.slots[name].gpu) - {reading.uuid for reading in own}:
+        return f"GPU {min(silent)} does not answer"
     findings = judge_health(own, kernel_log=kernel_log, is_whole=False)
     return f"{findings[0].where}: {findings[0].message}" if findings else None
 

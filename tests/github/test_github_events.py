@@ -305,6 +305,28 @@ def test_load_settings__names_what_is_wrong(tmp_path, text, named):
         load_settings(tmp_path / "s.toml")
 
 
+@pytest.mark.parametrize(
+    ("hardware", "load", "wanted"),
+    [
+        ("h20", "mxfp4-tp2-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
+        ("h20-x2", "mxfp4-mixed-c16", r"takes 1 GPU; list it under \[hardware\.h20\]"),
+        ("h20-x4", "mxfp4-pd-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
+    ],
+)
+def test_load_settings__a_scenario_where_slots_have_other_gpus(tmp_path, hardware, load, wanted):
+    (tmp_path / "s.toml").write_text(f'[hardware.{hardware}]\nscenarios = ["gpt-oss-20b-shape-{load}"]\n')
+
+    with pytest.raises(InputError, match=rf"s\.toml: hardware\.{hardware}: gpt-oss-20b-shape-{load} {wanted}"):
+        load_settings(tmp_path / "s.toml")
+
+
+def test_load_settings__a_scenario_of_two_gpus(tmp_path):
+    (tmp_path / "s.toml").write_text('[hardware.h20-x2]\nscenarios = ["gpt-oss-20b-shape-bf16-ep2-closed-c16"]\n')
+    [job] = load_settings(tmp_path / "s.toml").list_jobs()
+
+    assert job.labels == ("self-hosted", "linux", "perfgate", "h20-x2")
+
+
 def test_load_settings__no_file(tmp_path):
     with pytest.raises(InputError, match="no such file; `perfgate github init` writes one"):
         load_settings(tmp_path / "s.toml")

@@ -354,6 +354,14 @@ def test_attack__measured_on_another_machine_than_asked_for(tmp_path, capsys, sc
     assert "ran on h20, where test-gpu was asked for" in refused(tmp_path, capsys)
 
 
+def test_check_subject__two_gpus_where_one_was_asked_for(tmp_path, capsys, scenario_file, document):
+    for arm in document["arms"].values():
+        arm["facts"] |= {"gpus": "2", "link": "NV18"}
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert "ran on test-gpu-x2, where test-gpu was asked for" in refused(tmp_path, capsys)
+
+
 @pytest.mark.parametrize(
     "number",
     ["NaN", "Infinity", "-Infinity", "1e999999", "-1", '"12"', "true", "[1]", "1e15", pytest.param("9" * 4_000_000, id="long")],

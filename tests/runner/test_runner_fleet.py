@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def test_settle__github_says_how_long():
     entry = settle("0", NOTE, [{"runner_name": "another"}, DONE], "mine", SPAN)
 
     assert (entry.user, entry.began_s, entry.gpu_minutes, entry.is_verified) == ("ada", 4800.0, 20.0, True)
+    assert settle("0", NOTE, [DONE], "mine", replace(SPAN, gpus=2)).gpu_minutes == 40.0
 
 
 @pytest.mark.parametrize(

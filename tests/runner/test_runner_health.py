@@ -100,6 +100,25 @@ def test_judge_health__no_gpu_where_one_was_asked_for():
     assert judge_health([]) == ()
 
 
+@pytest.mark.parametrize(
+    ("there", "expected", "words"),
+    [
+        (["h20", "h20"], "h20-x2", []),
+        (["h20"], "h20-x2", ["1 GPU where h20-x2 was asked for"]),
+        (["h20", "h20", "h20"], "h20-x2", ["3 GPUs where h20-x2 was asked for"]),
+        (["h20", "h200"], "h20-x2", ["is h200, not h20"]),
+        ([], "h20-x2", ["no GPU where h20-x2 was asked for"]),
+    ],
+)
+def test_judge_health__a_slot_of_several_gpus(there, expected, words):
+    named = {"h20": ("NVIDIA H20", 95.6), "h200": ("NVIDIA H200", 140.4)}
+    readings = [replace(FIT, name=named[one][0], memory_gib=named[one][1]) for one in there]
+    findings = judge_health(readings, expected=expected)
+
+    assert [finding.severity for finding in findings] == [Severity.WRONG] * len(words)
+    assert all(word in finding.message for word, finding in zip(words, findings, strict=True)), findings
+
+
 def test_judge_health__the_worst_comes_first():
     findings = judge_health([replace(FIT, pids=(7,), ecc_uncorrected=1, links_down=1)])
 
@@ -127,6 +146,8 @@ def test_find_label_of_facts__a_machine_without_a_gpu():
     assert find_label_of_facts({"gpu": "absent"}) == "cpu"
     assert find_label_of_facts({"gpu": "NVIDIA H200", "gpu_memory_gib": "140.4"}) == "h200"
     assert find_label_of_facts({"gpu": "NVIDIA H200", "gpu_memory_gib": "nonsense"}) == "h200-0gib"
+    assert find_label_of_facts({"gpu": "NVIDIA H200", "gpu_memory_gib": "140.4", "gpus": "2"}) == "h200-x2"
+    assert find_label_of_facts({"gpu": "NVIDIA H200", "gpu_memory_gib": "140.4", "gpus": "nonsense"}) == "h200-x0"
 
 
 def test_read_kernel_log__none_where_it_may_not_be_read(tmp_path):

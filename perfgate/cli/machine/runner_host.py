@@ -23,7 +23,11 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     "--repository", "repositories", multiple=True, metavar="OWNER/NAME", help="Repository whose jobs are admitted; repeatable."
 )
 @click.option(
-    "--gpu", "gpus", multiple=True, metavar="UUID", help="Make a slot of this GPU only; repeatable (default: of every GPU)."
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="UUID[,UUID]",
+    help="Make a slot of this GPU only, or of several that one server is spread over; repeatable (default: of every GPU).",
 )
 @click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks before each job.")
 @click.option(
@@ -53,10 +57,11 @@ def init_host(
     """
     root = root.resolve()
     configured = load_configured(root)
-    slots = choose_slots(configured, choose_boards(list_boards(), gpus))
+    boards = list_boards()
+    slots = choose_slots(configured, boards, choose_sets(boards, gpus))
     site = Site(
         slots=slots,
-        shares=read_shares({name: board.bus for name, board in slots.items()}),
+        shares=read_shares({name: [board.bus for board in own] for name, own in slots.items()}),
         repositories=choose_repositories(configured, repositories),
         networks=choose_networks(configured, networks),
         resolvers=read_resolvers(),
@@ -82,11 +87,15 @@ def load_configured(root: Path) -> Runner | None:
     return load_runner(path) if path.exists() else None
 
 
-def choose_boards(boards: tuple[Board, ...], wanted: tuple[str, ...]) -> tuple[Board, ...]:
-    """The boards that --gpu names, else all."""
-    if absent := sorted(set(wanted) - {board.uuid for board in boards}):
+def choose_sets(boards: tuple[Board, ...], wanted: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The GPUs of each slot that --gpu names. Raise InputError for one that is not here, or is wanted twice."""
+    sets = tuple(tuple(word.strip() for word in text.split(",")) for text in wanted)
+    named = [uuid for own in sets for uuid in own]
+    if absent := sorted(set(named) - {board.uuid for board in boards}):
         raise InputError(f"--gpu {absent[0][:60]}: is not in this machine; compare with `nvidia-smi -L`")
-    return tuple(board for board in boards if not wanted or board.uuid in wanted)
+    if twice := sorted(uuid for uuid in set(named) if named.count(uuid) > 1):
+        raise InputError(f"--gpu {twice[0]}: is named twice; every slot needs GPUs of its own")
+    return sets
 
 
 def choose_repositories(configured: Runner | None, names: tuple[str, ...]) -> tuple[str, ...]:

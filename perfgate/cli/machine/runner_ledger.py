@@ -33,7 +33,7 @@ def ledger() -> None:
 def add(name: str, style: str) -> int:
     """Add the slot's last job as GitHub reports it; needs root. Adds nothing if no job ran."""
     runner = load_runner()
-    find_slot(runner, name)
+    gpus = len(find_slot(runner, name).gpu)
     home = runner.folder / name
     try:
         noted_s = os.lstat(home / NOTE).st_ctime
@@ -41,7 +41,7 @@ def add(name: str, style: str) -> int:
         print_result(style, {"entry": None}, f"slot {name}: no job was admitted")
         return 0
     now_s, registered_s = time.time(), find_name_file(runner, name).stat().st_mtime
-    span = Span(registered_s=registered_s, noted_s=min(max(noted_s, registered_s), now_s), ended_s=now_s)
+    span = Span(registered_s=registered_s, noted_s=min(max(noted_s, registered_s), now_s), ended_s=now_s, gpus=gpus)
     note, jobs = _read(runner, name)
     entry = settle(name, note, jobs, find_registered(runner, name), span)
     append(runner.state / LEDGER, entry)

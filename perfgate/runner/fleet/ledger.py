@@ -51,7 +51,7 @@ class Note:
 class LedgerEntry:
     """One job that ended: `began_s` in seconds of the epoch, and whether GitHub confirmed it.
 
-    A slot has one GPU and its jobs reach no other, so that `gpu_minutes` are those of the clock.
+    `gpu_minutes` are the clock's, times the GPUs of the slot.
     """
 
     slot: Name
@@ -66,11 +66,12 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """When root registered the slot's runner, when the hook noted the job, and now; in seconds of the epoch."""
+    """When root registered the slot's runner, when the hook noted the job, and now; in seconds of the epoch. And its GPUs."""
 
     registered_s: float
     noted_s: float
     ended_s: float
+    gpus: int = 1
 
 
 def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
@@ -126,12 +127,13 @@ def settle(slot: str, note: Note | None, jobs: Iterable[Mapping[str, Any]] | Non
     mine = [job for job in jobs or () if job.get("runner_name") == registered]
     began_s = span.noted_s if note is not None and jobs is None else span.registered_s
     if note is None or len(mine) != 1:
-        return _enter(slot, note if jobs is None else None, began_s, span.ended_s, is_verified=False)
+        return _enter(slot, note if jobs is None else None, (began_s, span.ended_s), span.gpus, is_verified=False)
     began, ended = (_read_time(mine[0].get(name)) for name in ("started_at", "completed_at"))
-    return _enter(slot, note, began or began_s, ended or span.ended_s, is_verified=True)
+    return _enter(slot, note, (began or began_s, ended or span.ended_s), span.gpus, is_verified=True)
 
 
-def _enter(slot: str, note: Note | None, began_s: float, ended_s: float, *, is_verified: bool) -> LedgerEntry:
+def _enter(slot: str, note: Note | None, times_s: tuple[float, float], gpus: int, *, is_verified: bool) -> LedgerEntry:
+    began_s, ended_s = times_s
     return LedgerEntry(
         slot=slot,
         repository=UNKNOWN if note is None else note.repository,
@@ -139,7 +141,7 @@ def _enter(slot: str, note: Note | None, began_s: float, ended_s: float, *, is_v
         event=UNKNOWN if note is None else note.event,
         user=UNKNOWN if note is None else note.user,
         began_s=began_s,
-        gpu_minutes=max(0.0, round((ended_s - began_s) / 60, 2)),
+        gpu_minutes=max(0.0, round(gpus * (ended_s - began_s) / 60, 2)),
         is_verified=is_verified,
     )
 

@@ -6,7 +6,8 @@ folders and their rights (tmpfiles.d), units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -27,7 +28,7 @@ _LOCK_LINE = "f /run/perfgate/gpu-{uuid}.lock 0640 root ghr{name}\n"
 _GPU = """# Written by `perfgate runner init-host`: what jobs of this slot reach, of this machine and of its networks.
 [Service]
 SupplementaryGroups=ghr{name}
-DeviceAllow=/dev/nvidia{minor} rw
+{devices}
 DeviceAllow=/dev/nvidiactl rw
 DeviceAllow=/dev/nvidia-uvm rw
 MemoryMax={memory_bytes}
@@ -56,7 +57,7 @@ networks = [{networks}]
 _SLOT = """
 [slots.{name}]
 user = "ghr{name}"
-gpu = "{uuid}"
+gpu = {gpu}
 """
 
 
@@ -90,12 +91,12 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What differs between machines: slots by name with their GPU and their part of the machine, who is let in, and networks.
+    """What differs between machines: slots by name with their GPUs and their part of the machine, who is let in, and networks.
 
     `networks` are those that jobs may reach though they are not the internet, `resolvers` those of name servers.
     """
 
-    slots: Mapping[str, Board]
+    slots: Mapping[str, Sequence[Board]]
     shares: Mapping[str, Share]
     repositories: Sequence[str]
     networks: Sequence[str] = ()
@@ -122,7 +123,7 @@ def plan_host(shipped: Mapping[str, str], site: Site) -> HostPlan:
     )
 
 
-def _format_users(slots: Mapping[str, Board]) -> str:
+def _format_users(slots: Iterable[str]) -> str:
     return "g perfgate -\n" + "".join(_USER_LINE.format(name=name) for name in sorted(slots))
 
 
@@ -134,22 +135,23 @@ def _place(name: str, text: str) -> PlannedFile:
     return PlannedFile(path=PLACES[folder] / file, content=text)
 
 
-def _format_locks(slots: Mapping[str, Board]) -> str:
-    lines = (_LOCK_LINE.format(name=name, uuid=board.uuid) for name, board in sorted(slots.items()))
-    return "# Written by `perfgate runner init-host`: the lock of each slot's GPU, for that slot alone.\n" + "".join(lines)
+def _format_locks(slots: Mapping[str, Sequence[Board]]) -> str:
+    lines = (_LOCK_LINE.format(name=name, uuid=board.uuid) for name, boards in sorted(slots.items()) for board in boards)
+    return "# Written by `perfgate runner init-host`: the locks of each slot's GPUs, for that slot alone.\n" + "".join(lines)
 
 
 def _plan_slot(name: str, site: Site) -> PlannedFile:
     path, share = UNITS / f"perfgate-runner@{name}.service.d" / "gpu.conf", site.shares[name]
-    lines = [_GPU.format(name=name, minor=site.slots[name].minor, memory_bytes=share.memory_bytes)]
+    devices = "\n".join(f"DeviceAllow=/dev/nvidia{board.minor} rw" for board in site.slots[name])
+    lines = [_GPU.format(name=name, devices=devices, memory_bytes=share.memory_bytes)]
     lines += [] if share.cpus is None else [f"AllowedCPUs={share.cpus}\n"]
-    lines += [] if share.node is None else [f"AllowedMemoryNodes={share.node}\n"]
+    lines += [] if share.nodes is None else [f"AllowedMemoryNodes={share.nodes}\n"]
     lines += [f"IPAddressAllow={network}\n" for network in (*site.resolvers, *site.networks)]
     return PlannedFile(path=path, content="".join(lines))
 
 
 def format_policy(site: Site) -> str:
-    """Write a first `runner.toml`: who is let in, and one slot a GPU."""
+    """Write a first `runner.toml`: who is let in, and the slots."""
     if not site.repositories:
         raise InputError("--repository: name at least one, OWNER/NAME; jobs of other repositories are refused")
     quote = ", ".join
@@ -158,4 +160,7 @@ def format_policy(site: Site) -> str:
         networks=quote(f'"{name}"' for name in site.networks),
         clock="# clock_mhz = 1500" if site.clock_mhz is None else f"clock_mhz = {site.clock_mhz}",
     )
-    return head + "".join(_SLOT.format(name=name, uuid=board.uuid) for name, board in sorted(site.slots.items()))
+    slots = {name: [board.uuid for board in boards] for name, boards in sorted(site.slots.items())}
+    return head + "".join(
+        _SLOT.format(name=name, gpu=json.dumps(uuids if len(uuids) > 1 else uuids[0])) for name, uuids in slots.items()
+    )

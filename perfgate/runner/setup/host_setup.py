@@ -31,20 +31,26 @@ def read_shipped() -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
 
 
-def choose_slots(configured: Runner | None, boards: Sequence[Board]) -> dict[str, Board]:
-    """One slot a GPU, in the order of their device files; or the slots that the machine's own settings name.
+def choose_slots(
+    configured: Runner | None, boards: Sequence[Board], wanted: Sequence[Sequence[str]] = ()
+) -> dict[str, tuple[Board, ...]]:
+    """The slots that the machine's own settings name; on a new machine those that are wanted, by the UUIDs of their GPUs, else
+    one a GPU, in the order of their device files.
 
-    Raise InputError for settings that this machine or the units cannot serve.
+    Raise InputError for settings that this machine or the units cannot serve, and where others are wanted than they name.
     """
-    if configured is None or not configured.slots:
-        return {str(number): board for number, board in enumerate(sorted(boards, key=lambda board: board.minor))}
     known = {board.uuid: board for board in boards}
+    if configured is None or not configured.slots:
+        uuids = wanted or [[board.uuid] for board in sorted(boards, key=lambda board: board.minor)]
+        return {str(number): tuple(known[uuid] for uuid in slot) for number, slot in enumerate(uuids)}
+    if wanted and {frozenset(slot) for slot in wanted} != {frozenset(slot.gpu) for slot in configured.slots.values()}:
+        raise InputError("--gpu: /etc/perfgate/runner.toml names other slots and is kept; edit `gpu` of the slots there")
     for name, slot in configured.slots.items():
         if slot.user != f"ghr{name}":
             raise InputError(f"slots.{name}.user: is {slot.user}, but the unit runs slot {name} as ghr{name}")
-        if slot.gpu not in known:
-            raise InputError(f"slots.{name}.gpu: {slot.gpu} is not in this machine; compare with `nvidia-smi -L`")
-    return {name: known[slot.gpu] for name, slot in configured.slots.items()}
+        if missing := [uuid for uuid in slot.gpu if uuid not in known]:
+            raise InputError(f"slots.{name}.gpu: {missing[0]} is not in this machine; compare with `nvidia-smi -L`")
+    return {name: tuple(known[uuid] for uuid in slot.gpu) for name, slot in configured.slots.items()}
 
 
 def set_up(plan: HostPlan, root: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What of a machine lies next to each GPU, shared out between the slots: whole cores of the GPU's own memory node, and memory.
+"""What of a machine lies next to each GPU, shared out between the slots: whole cores of the GPUs' own memory nodes, and memory.
 
 Neighbours that share a core or a memory controller disturb each other's measurement, and one that takes all memory ends it.
 """
@@ -17,30 +17,36 @@ SLOTS_MEMORY_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A slot's processors as systemd writes them ("0-3 8-11"), memory node and bytes. None where the kernel tells nothing."""
+    """A slot's processors and memory nodes as systemd writes them ("0-3 8-11"), and bytes. None: the kernel tells nothing."""
 
     cpus: str | None
-    node: int | None
+    nodes: str | None
     memory_bytes: int
 
 
-def read_shares(buses: Mapping[str, str], sysfs: Path = Path("/sys")) -> dict[str, Share]:
-    """Share this machine out between slots, given where each one's GPU sits ("00000000:B1:00.0")."""
-    memory_bytes = int(psutil.virtual_memory().total * SLOTS_MEMORY_SHARE / max(1, len(buses)))
-    devices = {name: _find_device(sysfs, bus) for name, bus in buses.items()}
-    near = {name: tuple(parse_list(_read(device / "local_cpulist"))) for name, device in devices.items()}
-    nodes = {name: int(_read(device / "numa_node") or -1) for name, device in devices.items()}
+def read_shares(buses: Mapping[str, Sequence[str]], sysfs: Path = Path("/sys")) -> dict[str, Share]:
+    """Share this machine out between slots, given where the GPUs of each sit ("00000000:B1:00.0"): to each GPU as much."""
+    devices = {bus: _find_device(sysfs, bus) for own in buses.values() for bus in own}
+    near = {bus: tuple(parse_list(_read(device / "local_cpulist"))) for bus, device in devices.items()}
+    nodes = {bus: int(_read(device / "numa_node") or -1) for bus, device in devices.items()}
+    memory_bytes = int(psutil.virtual_memory().total * SLOTS_MEMORY_SHARE / max(1, len(devices)))
     shares = {}
-    for name, processors in near.items():
-        mates = sorted(mate for mate, theirs in near.items() if theirs == processors)
-        cores = group_cores(processors, sysfs)
-        size = len(cores) // len(mates)
-        begin = mates.index(name) * size
-        own = [one for core in cores[begin : begin + size] for one in core]
+    for name, own in buses.items():
+        processors = [one for bus in own for one in _share_processors(bus, near, sysfs)]
+        known = {nodes[bus] for bus in own} - {-1}
         shares[name] = Share(
-            cpus=format_list(own) if own else None, node=nodes[name] if nodes[name] >= 0 else None, memory_bytes=memory_bytes
+            cpus=format_list(processors) or None, nodes=format_list(known) or None, memory_bytes=memory_bytes * len(own)
         )
     return shares
+
+
+def _share_processors(bus: str, near: Mapping[str, Sequence[int]], sysfs: Path) -> list[int]:
+    """Those of one GPU: the GPUs that lie next to the same processors get as many cores each, in the order of their buses."""
+    mates = [mate for mate, theirs in near.items() if theirs == near[bus]]
+    cores = group_cores(near[bus], sysfs)
+    size = len(cores) // len(mates)
+    begin = mates.index(bus) * size
+    return [one for core in cores[begin : begin + size] for one in core]
 
 
 def _find_device(sysfs: Path, bus: str) -> Path:

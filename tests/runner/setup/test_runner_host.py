@@ -28,7 +28,7 @@ sys.exit(main(["runner", "init-host", {words}]))
 
 
 def build_site(slots, **changes):
-    shares = {name: Share(cpus="0-3 8-11", node=1, memory_bytes=2**36) for name in slots}
+    shares = {name: Share(cpus="0-3 8-11", nodes="1", memory_bytes=2**36) for name in slots}
     return Site(slots=slots, shares=shares, repositories=["o/r"], **changes)
 
 
@@ -104,8 +104,8 @@ def test_init_host__the_policy_lets_in_whom_it_names(library, tmp_path, root):
 
     assert runner.rules.repositories == {"o/r"}
     assert {name: (slot.user, slot.gpu) for name, slot in runner.slots.items()} == {
-        "0": ("ghr0", "GPU-0000"),
-        "1": ("ghr1", "GPU-0001"),
+        "0": ("ghr0", ("GPU-0000",)),
+        "1": ("ghr1", ("GPU-0001",)),
     }
 
 
@@ -216,6 +216,11 @@ def test_init_host__what_it_cannot_do(library, tmp_path, root, case):
         ('user = "ghr0"', [], "slots.0.gpu: "),
         ('user = "ghr0"\ngpu = "GPU-0000"', ["--repository", "o/other"], "--repository: "),
         ('user = "ghr0"\ngpu = "GPU-0000"', ["--clock-mhz", "1500"], "edit `clock_mhz` there"),
+        ('user = "ghr0"\ngpu = "GPU-0000"', ["--gpu", "GPU-0000,GPU-0001"], "edit `gpu` of the slots there"),
+        ('user = "ghr0"\ngpu = ["GPU-0000", "GPU-abcd"]', [], "slots.0.gpu: GPU-abcd is not in this machine"),
+        ('user = "ghr0"\ngpu = ["GPU-0000", "GPU-0000"]', [], "two have the same gpu"),
+        ('user = "ghr0"\ngpu = []', [], "slots.0.gpu: "),
+        ('user = "ghr0"\ngpu = "0"', [], "slots.0.gpu.0: "),
     ],
 )
 def test_init_host__settings_that_this_machine_cannot_serve(library, tmp_path, root, case):
@@ -235,8 +240,39 @@ def test_init_host__slots_of_some_gpus(library, tmp_path):
     assert "enable perfgate-runner@0.service perfgate-status.timer" in done.stdout
 
 
-def test_plan_host__a_slot_owns_one_device():
-    plan = plan_host({}, build_site({"0": Board(uuid="GPU-a", minor=5, bus="00000000:17:00.0")}))
+@needs_systemd
+def test_init_host__a_slot_of_two_gpus(library, tmp_path, root):
+    done = prepare(library, tmp_path, "--repository", "o/r", "--gpu", "GPU-0002,GPU-0003", "--gpu", "GPU-0001", count=4)
+    drop_in = (root / "etc/systemd/system/perfgate-runner@0.service.d/gpu.conf").read_text()
+    locks = (root / "etc/tmpfiles.d/perfgate-slots.conf").read_text()
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert drop_in.count("DeviceAllow=/dev/nvidia2 rw\nDeviceAllow=/dev/nvidia3 rw\n") == 1
+    assert [line.split()[1::3] for line in locks.splitlines()[1:]] == [
+        ["/run/perfgate/gpu-GPU-0002.lock", "ghr0"],
+        ["/run/perfgate/gpu-GPU-0003.lock", "ghr0"],
+        ["/run/perfgate/gpu-GPU-0001.lock", "ghr1"],
+    ]
+    slots = load_runner(root / "etc/perfgate/runner.toml").slots
+    assert {name: slot.gpu for name, slot in slots.items()} == {"0": ("GPU-0002", "GPU-0003"), "1": ("GPU-0001",)}
+    before = read_tree(root)
+    assert prepare(library, tmp_path, count=4).returncode == 0
+    assert read_tree(root) == before
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reason"),
+    [("GPU-0000,GPU-0000", "--gpu GPU-0000: is named twice"), ("GPU-0000,GPU-0009", "--gpu GPU-0009: is not in this machine")],
+)
+@pytest.mark.usefixtures("root")
+def test_init_host__a_set_that_cannot_be(library, tmp_path, gpu, reason):
+    done = prepare(library, tmp_path, "--repository", "o/r", "--gpu", gpu)
+
+    assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
+
+
+def test_plan_host__a_slot_owns_its_device_alone():
+    plan = plan_host({}, build_site({"0": [Board(uuid="GPU-a", minor=5, bus="00000000:17:00.0")]}))
     texts = {str(planned.path): planned.content for planned in plan.files}
 
     assert "/dev/nvidia5 rw" in texts["/etc/systemd/system/perfgate-runner@0.service.d/gpu.conf"]
@@ -246,7 +282,7 @@ def test_plan_host__a_slot_owns_one_device():
 
 
 def test_plan_host__a_slot_has_its_cores_memory_and_networks():
-    slots = {"0": Board(uuid="GPU-a", minor=5, bus="00000000:17:00.0")}
+    slots = {"0": [Board(uuid="GPU-a", minor=5, bus="00000000:17:00.0")]}
     plan = plan_host({}, build_site(slots, networks=["10.1.2.0/24"], resolvers=["10.0.0.53"]))
     texts = {str(planned.path): planned.content for planned in plan.files}
     lines = texts["/etc/systemd/system/perfgate-runner@0.service.d/gpu.conf"].splitlines()
@@ -256,10 +292,10 @@ def test_plan_host__a_slot_has_its_cores_memory_and_networks():
     assert 'networks = ["10.1.2.0/24"]' in texts["/etc/perfgate/runner.toml"]
 
 
-def test_read_shares__whole_cores_of_the_gpus_own_node(tmp_path):
+@pytest.fixture
+def sockets(tmp_path):
     """Two sockets of four cores with two threads each: 0-3 and 8-11 lie on the first; four GPUs, three of them there."""
-    places = {"0": ("17:00.0", 0), "1": ("3d:00.0", 0), "2": ("60:00.0", 0), "3": ("b1:00.0", 1)}
-    for place, node in places.values():
+    for place, node in {"17:00.0": 0, "3d:00.0": 0, "60:00.0": 0, "b1:00.0": 1}.items():
         folder = tmp_path / "bus/pci/devices" / f"0000:{place}"
         folder.mkdir(parents=True)
         (folder / "local_cpulist").write_text("4-7,12-15\n" if node else "0-3,8-11\n")
@@ -268,17 +304,34 @@ def test_read_shares__whole_cores_of_the_gpus_own_node(tmp_path):
         folder = tmp_path / f"devices/system/cpu/cpu{number}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{number % 8},{number % 8 + 8}\n")
-    shares = read_shares({name: f"00000000:{place.upper()}" for name, (place, _) in places.items()}, tmp_path)
+    return tmp_path
 
-    assert {name: (share.cpus, share.node) for name, share in shares.items()} == {
-        "0": ("0 8", 0),
-        "1": ("1 9", 0),
-        "2": ("2 10", 0),
-        "3": ("4-7 12-15", 1),
+
+def test_read_shares__whole_cores_of_the_gpus_own_node(sockets):
+    buses = {"0": ["00000000:17:00.0"], "1": ["00000000:3D:00.0"], "2": ["00000000:60:00.0"], "3": ["00000000:B1:00.0"]}
+    shares = read_shares(buses, sockets)
+
+    assert {name: (share.cpus, share.nodes) for name, share in shares.items()} == {
+        "0": ("0 8", "0"),
+        "1": ("1 9", "0"),
+        "2": ("2 10", "0"),
+        "3": ("4-7 12-15", "1"),
     }
-    unknown = read_shares({"0": "00000000:FF:00.0"}, tmp_path)["0"]
-    assert (unknown.cpus, unknown.node) == (None, None)
+    unknown = read_shares({"0": ["00000000:FF:00.0"]}, sockets)["0"]
+    assert (unknown.cpus, unknown.nodes) == (None, None)
     assert unknown.memory_bytes > 0
+
+
+def test_read_shares__several_gpus_have_what_each_would(sockets):
+    buses = {"0": ["00000000:17:00.0", "00000000:60:00.0"], "1": ["00000000:3D:00.0", "00000000:B1:00.0"]}
+    shares = read_shares(buses, sockets)
+
+    assert {name: (share.cpus, share.nodes) for name, share in shares.items()} == {
+        "0": ("0-1 8-9", "0"),
+        "1": ("2 4-7 10 12-15", "0-1"),
+    }
+    one_more = read_shares({**buses, "2": ["00000000:FF:00.0"]}, sockets)
+    assert one_more["0"].memory_bytes == 2 * one_more["2"].memory_bytes
 
 
 def test_read_resolvers__those_that_are_not_here(tmp_path):
