@@ -16,6 +16,7 @@ from perfgate.scenario.settings import read_settings
 
 DEFAULT_PATH = Path("/etc/perfgate/runner.toml")
 VARIABLE = "PERFGATE_RUNNER_CONFIG"
+ALL_OR_ONE = "a slot has one GPU, or all of its machine: divide the machine into virtual ones or pods (docs/how-to/runners.md)"
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
 Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 
@@ -39,7 +40,7 @@ DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-basel
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Slot:
-    """What jobs of one user run on: one GPU, or the several that one server is spread over. No other slot has user or GPU."""
+    """What jobs of one user run on: one GPU, or all of a machine, for a server that is spread over them. No other slot has either."""
 
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
     gpu: Annotated[tuple[Uuid, ...], Field(min_length=1, max_length=16), BeforeValidator(list_gpus)]

@@ -17,7 +17,7 @@ from perfgate.runner.gpus import diagnose, lock_clocks, read_gpus, read_kernel_l
 from perfgate.runner.health import Reading, judge_health
 from perfgate.runner.quarantine import close_slot, find_quarantine
 from perfgate.runner.scrub import find_user
-from perfgate.runner.settings import Runner, Slot
+from perfgate.runner.settings import ALL_OR_ONE, Runner, Slot
 from perfgate.runner.slots import Wish, hold
 
 CONFIG_FILE = "jit"
@@ -129,6 +129,8 @@ def _require_fit(slot: Slot) -> tuple[Reading, ...]:
     known = {reading.uuid: reading for reading in read_gpus()}
     if missing := [uuid for uuid in slot.gpu if uuid not in known]:
         raise RunnerError(f"GPU {missing[0]} is not in this machine; compare with `nvidia-smi -L`")
+    if len(known) > len(slot.gpu) > 1:
+        raise RunnerError(f"{len(known)} GPUs are in this machine, and the slot has {len(slot.gpu)}; {ALL_OR_ONE}")
     readings = tuple(known[uuid] for uuid in slot.gpu)
     if len(kinds := sorted({reading.label for reading in readings})) > 1:
         raise RunnerError(f"the GPUs of one slot are {' and '.join(kinds)}; give it GPUs of one kind")
@@ -139,10 +141,12 @@ def _require_fit(slot: Slot) -> tuple[Reading, ...]:
 
 def format_environment(runner: Runner, slot: Slot) -> str:
     """What GitHub's runner gives to every job of this slot."""
+    # SGLang numbers the GPUs of several ranks by this variable, and takes no UUID for a number. All are the slot's own there.
+    chosen = {"CUDA_VISIBLE_DEVICES": slot.gpu[0]} if len(slot.gpu) == 1 else {}
     values = {
         "ACTIONS_RUNNER_HOOK_JOB_STARTED": runner.hooks / "job-started.sh",
         "ACTIONS_RUNNER_HOOK_JOB_COMPLETED": runner.hooks / "job-completed.sh",
-        "CUDA_VISIBLE_DEVICES": ",".join(slot.gpu),
+        **chosen,
         # Not HF_HOME, below which the hub's libraries also write.
         "HF_HUB_CACHE": runner.models / "hub",
         "HF_HUB_OFFLINE": 1,

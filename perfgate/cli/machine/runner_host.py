@@ -27,7 +27,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     "gpus",
     multiple=True,
     metavar="UUID[,UUID]",
-    help="Make a slot of this GPU only, or of several that one server is spread over; repeatable (default: of every GPU).",
+    help="Make a slot of this GPU only, or one of all GPUs; repeatable (default: of every GPU).",
 )
 @click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks before each job.")
 @click.option(

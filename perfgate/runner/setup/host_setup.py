@@ -11,7 +11,7 @@ from pathlib import Path
 import perfgate
 from perfgate.errors import InputError, RunnerError
 from perfgate.machine.tools import Tool
-from perfgate.runner.settings import Runner
+from perfgate.runner.settings import ALL_OR_ONE, Runner
 from perfgate.runner.setup.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.storage.journal import write_atomically
 
@@ -42,6 +42,8 @@ def choose_slots(
     known = {board.uuid: board for board in boards}
     if configured is None or not configured.slots:
         uuids = wanted or [[board.uuid] for board in sorted(boards, key=lambda board: board.minor)]
+        if partial := [slot for slot in uuids if len(boards) > len(slot) > 1]:
+            raise InputError(f"--gpu {','.join(partial[0])}: {len(boards)} GPUs are in this machine; {ALL_OR_ONE}")
         return {str(number): tuple(known[uuid] for uuid in slot) for number, slot in enumerate(uuids)}
     if wanted and {frozenset(slot) for slot in wanted} != {frozenset(slot.gpu) for slot in configured.slots.values()}:
         raise InputError("--gpu: /etc/perfgate/runner.toml names other slots and is kept; edit `gpu` of the slots there")
@@ -50,6 +52,8 @@ def choose_slots(
             raise InputError(f"slots.{name}.user: is {slot.user}, but the unit runs slot {name} as ghr{name}")
         if missing := [uuid for uuid in slot.gpu if uuid not in known]:
             raise InputError(f"slots.{name}.gpu: {missing[0]} is not in this machine; compare with `nvidia-smi -L`")
+        if len(boards) > len(slot.gpu) > 1:
+            raise InputError(f"slots.{name}.gpu: {len(boards)} GPUs are in this machine; {ALL_OR_ONE}")
     return {name: tuple(known[uuid] for uuid in slot.gpu) for name, slot in configured.slots.items()}
 
 

@@ -242,31 +242,34 @@ def test_init_host__slots_of_some_gpus(library, tmp_path):
 
 @needs_systemd
 def test_init_host__a_slot_of_two_gpus(library, tmp_path, root):
-    done = prepare(library, tmp_path, "--repository", "o/r", "--gpu", "GPU-0002,GPU-0003", "--gpu", "GPU-0001", count=4)
+    done = prepare(library, tmp_path, "--repository", "o/r", "--gpu", "GPU-0001,GPU-0000")
     drop_in = (root / "etc/systemd/system/perfgate-runner@0.service.d/gpu.conf").read_text()
     locks = (root / "etc/tmpfiles.d/perfgate-slots.conf").read_text()
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert drop_in.count("DeviceAllow=/dev/nvidia2 rw\nDeviceAllow=/dev/nvidia3 rw\n") == 1
+    assert drop_in.count("DeviceAllow=/dev/nvidia1 rw\nDeviceAllow=/dev/nvidia0 rw\n") == 1
     assert [line.split()[1::3] for line in locks.splitlines()[1:]] == [
-        ["/run/perfgate/gpu-GPU-0002.lock", "ghr0"],
-        ["/run/perfgate/gpu-GPU-0003.lock", "ghr0"],
-        ["/run/perfgate/gpu-GPU-0001.lock", "ghr1"],
+        ["/run/perfgate/gpu-GPU-0001.lock", "ghr0"],
+        ["/run/perfgate/gpu-GPU-0000.lock", "ghr0"],
     ]
     slots = load_runner(root / "etc/perfgate/runner.toml").slots
-    assert {name: slot.gpu for name, slot in slots.items()} == {"0": ("GPU-0002", "GPU-0003"), "1": ("GPU-0001",)}
+    assert {name: slot.gpu for name, slot in slots.items()} == {"0": ("GPU-0001", "GPU-0000")}
     before = read_tree(root)
-    assert prepare(library, tmp_path, count=4).returncode == 0
+    assert prepare(library, tmp_path).returncode == 0
     assert read_tree(root) == before
 
 
 @pytest.mark.parametrize(
     ("gpu", "reason"),
-    [("GPU-0000,GPU-0000", "--gpu GPU-0000: is named twice"), ("GPU-0000,GPU-0009", "--gpu GPU-0009: is not in this machine")],
+    [
+        ("GPU-0000,GPU-0000", "--gpu GPU-0000: is named twice"),
+        ("GPU-0000,GPU-0009", "--gpu GPU-0009: is not in this machine"),
+        ("GPU-0000,GPU-0001", "--gpu GPU-0000,GPU-0001: 4 GPUs are in this machine; a slot has one GPU, or all"),
+    ],
 )
 @pytest.mark.usefixtures("root")
 def test_init_host__a_set_that_cannot_be(library, tmp_path, gpu, reason):
-    done = prepare(library, tmp_path, "--repository", "o/r", "--gpu", gpu)
+    done = prepare(library, tmp_path, "--repository", "o/r", "--gpu", gpu, count=4)
 
     assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
 
