@@ -40,7 +40,7 @@ DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-basel
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Slot:
-    """What jobs of one user run on: one GPU, or all of a machine, for a server that is spread over them. No other slot has either."""
+    """What jobs of one user run on: one GPU, or all of a machine, for a server over several. No other slot has user or GPU."""
 
     user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
     gpu: Annotated[tuple[Uuid, ...], Field(min_length=1, max_length=16), BeforeValidator(list_gpus)]

@@ -417,10 +417,11 @@ def test_prepare__a_slot_of_two_gpus_has_a_label_of_its_own(server, library, tmp
 
 @needs_root
 @pytest.mark.parametrize(
-    ("count", "words"),
+    "told",
     [(1, "GPU GPU-0001 is not in this machine"), (4, "4 GPUs are in this machine, and the slot has 2; a slot has one GPU, or")],
 )
-def test_prepare__a_slot_of_two_gpus_in_another_machine(library, tmp_path, settings, count, words):
+def test_prepare__a_slot_of_two_gpus_in_another_machine(server, library, tmp_path, settings, told):
+    count, words = told
     settings.write_text(settings.read_text().replace('gpu = "GPU-0000"', TWO))
     done = run_prepare(library, tmp_path, settings, f"count={count}")
 
