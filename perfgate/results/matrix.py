@@ -28,6 +28,7 @@ from perfgate.results.records import (
     FolderRecord,
     IndexLine,
     WindowRecord,
+    require_text,
 )
 from perfgate.results.results import find_disordered, load_windows, read_served
 from perfgate.scenario.matrix import Matrix, parse_matrix
@@ -126,8 +127,9 @@ def require_matrix(folder: Path) -> None:
 
 
 def read_matrix(folder: Path) -> Matrix:
-    """The matrix that `folder` was begun with."""
+    """The matrix that `folder` was begun with. Raise EvidenceError where its text was changed since."""
     path = folder / TEXT_FILE
+    require_text(path, read_matrix_record(folder))
     return parse_matrix(read_bytes(path).decode("utf-8", "replace"), str(path))
 
 

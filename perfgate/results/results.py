@@ -27,6 +27,7 @@ from perfgate.results.records import (
     IndexLine,
     SessionRecord,
     WindowRecord,
+    find_other_text,
     find_superseded,
     is_handed_over,
     is_same_arm,
@@ -106,7 +107,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems=tuple(
             DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
         ),
-        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_contradictions(record, scenario, events)),
+        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_contradictions(folder, record, scenario, events)),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
         is_handed_over=is_handed_over(record),
@@ -172,16 +173,20 @@ def _find_other_arms(index: Sequence[WindowRecord], events: Sequence[Mapping[str
     return [Damage(kind=DamageKind.OTHER_ARM, file=INDEX_FILE, detail=str(start)) for start in sorted(wrong)]
 
 
-def _find_contradictions(record: SessionRecord, scenario: Scenario, events: Sequence[Mapping[str, Any]]) -> list[Damage]:
+def _find_contradictions(
+    folder: Path, record: SessionRecord, scenario: Scenario, events: Sequence[Mapping[str, Any]]
+) -> list[Damage]:
     """What `session.json` says otherwise than the scenario and the events."""
-    return [*_find_other_looks(record, scenario), *_find_slowed(record, events)]
+    other_text = find_other_text(folder / SCENARIO_FILE, record) or _find_other_looks(record, scenario)
+    return [*([other_text] if other_text else ()), *_find_slowed(record, events)]
 
 
-def _find_other_looks(record: SessionRecord, scenario: Scenario) -> list[Damage]:
-    """Looks that were chosen after looking; one look alone may be that of `--blocks`, whatever the scenario says."""
+def _find_other_looks(record: SessionRecord, scenario: Scenario) -> Damage | None:
+    """All that a record without a digest tells of the scenario; one look may be that of `--blocks`, whatever the text says."""
     if len(record.looks) < 2 or record.looks == scenario.blocks.looks:
-        return []
-    return [Damage(kind=DamageKind.OTHER_LOOKS, file=SCENARIO_FILE, detail=", ".join(map(str, record.looks)))]
+        return None
+    looks = ", ".join(map(str, record.looks))
+    return Damage(kind=DamageKind.OTHER_TEXT, file=SCENARIO_FILE, detail=f"its looks were {looks}")
 
 
 def _find_slowed(record: SessionRecord, events: Iterable[Mapping[str, Any]]) -> list[Damage]:

@@ -14,12 +14,13 @@ from perfgate.cli import main
 from perfgate.core import Outcome
 from perfgate.errors import EvidenceError
 from perfgate.gate.case import load_case
-from perfgate.results.matrix import load_matrix, read_entries, read_settled
+from perfgate.results.matrix import TEXT_FILE, load_matrix, read_entries, read_settled
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, SCENARIO_FILE, SESSION_FILE
 from perfgate.results.results import read_served
 from perfgate.verdict.cells import judge_cells
 from tests.fakes.folders import write_matrix
 from tests.fakes.recorded import SLOWER
+from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 OTHER = {"base": "candidate", "candidate": "base", "plain": "slowed", "slowed": "plain"}
 
@@ -85,8 +86,22 @@ def test_load_results__looks_other_than_fixed(slower):
 
     assert verdict.outcome is Outcome.INVALID
     assert any(
-        "scenario.toml has other looks than those fixed before the first window (2, 4, 6)" in reason
+        "scenario.toml is not the one that was fixed before the first window (its looks were 2, 4, 6)" in reason
         for reason in verdict.reasons
+    )
+
+
+def test_load_results__margins_other_than_fixed(tmp_path):
+    folder = write_folder(tmp_path / "made", make_session(make_scenario(), worse={"median_itl_ms": 0.08}, blocks=3))
+    assert load_case(folder).verdict.outcome is Outcome.REGRESSION
+    with (folder / SCENARIO_FILE).open("a") as file:
+        file.write("margin = 0.5\n")
+
+    verdict = load_case(folder).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert "scenario.toml is not the one that was fixed before the first window (its digest differs); put its text back" in (
+        verdict.reasons
     )
 
 
@@ -132,6 +147,25 @@ def test_load_matrix__files_of_two_cells_exchanged(tmp_path):
 
     with pytest.raises(EvidenceError, match=r"file: windows/0003\.jsonl\.gz is numbered against the order of time"):
         load_matrix(folder)
+
+
+def exchange_loads(text: str) -> str:
+    return text.replace("[loads.closed]", "[loads.later]").replace("[loads.paced]", "[loads.closed]").replace("later", "paced")
+
+
+def raise_concurrency(text: str) -> str:
+    return text.replace("max_concurrency = 4", "max_concurrency = 8")
+
+
+@pytest.mark.parametrize("change", [exchange_loads, raise_concurrency])
+def test_read_matrix__text_other_than_fixed(tmp_path, change):
+    folder = write_matrix(tmp_path)
+    load_matrix(folder)
+    (folder / TEXT_FILE).write_text(change((folder / TEXT_FILE).read_text()))
+
+    for read in (load_matrix, read_settled):
+        with pytest.raises(EvidenceError, match=r"matrix\.toml is not the one that was fixed before the first window"):
+            read(folder)
 
 
 def test_load_matrix__last_round_of_a_cell_that_was_taken_out_of_the_index(tmp_path):
