@@ -142,7 +142,7 @@ def load_windows(
             damage.append(found)
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
-    damage += [Damage(kind=DamageKind.DISORDERED, file=file) for file in find_disordered(index)]
+    damage += [Damage(kind=DamageKind.DISORDERED, file=file) for file in (*find_disordered(index), *_find_early(events))]
     damage += _find_lost_blocks({entry.block for entry in index if entry.file not in gone}, events)
     return tuple(windows), tuple(superseded), damage
 
@@ -158,6 +158,18 @@ def find_disordered(index: Iterable[IndexLine]) -> list[str]:
     """Files that are numbered against the order of time: of two windows whose files were exchanged the digests say nothing."""
     numbered = sorted(index, key=lambda entry: int(Path(entry.file).name.partition(".")[0]))
     return [after.file for before, after in pairwise(numbered) if after.begun_s < before.begun_s]
+
+
+def _find_early(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The log of events where it has a start ready before it began: what a start took is told of another one."""
+    begun: set[str] = set()
+    for event in events:
+        match event.get("event"):
+            case "server_started":
+                begun.add(str(event.get("start")))
+            case "server_ready" if str(event.get("start")) not in begun:
+                return [EVENTS_FILE]
+    return []
 
 
 def read_served(events: Iterable[Mapping[str, Any]], whose: str) -> dict[int, str]:

@@ -16,11 +16,13 @@ from perfgate.errors import EvidenceError
 from perfgate.gate.case import load_case
 from perfgate.results.matrix import TEXT_FILE, load_matrix, read_entries, read_settled
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, SCENARIO_FILE, SESSION_FILE
+from perfgate.results.records import read_entries as read_windows
 from perfgate.results.results import read_served
+from perfgate.scenario.schema import parse_scenario
 from perfgate.verdict.cells import judge_cells
 from tests.fakes.folders import write_matrix
 from tests.fakes.recorded import SLOWER
-from tests.fakes.sessions import make_scenario, make_session, write_folder
+from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 OTHER = {"base": "candidate", "candidate": "base", "plain": "slowed", "slowed": "plain"}
 
@@ -120,6 +122,37 @@ def test_read_served__events_that_name_no_start():
     events = [{"event": "server_started", "start": start, "arm": "base"} for start in (None, [1], {}, "1", 2)]
 
     assert read_served([*events, {"event": "server_started", "start": 3}], "arm") == {2: "base"}
+
+
+def write_slow_starts(folder: Path) -> Path:
+    """One server at a time, and the candidate's takes 1.6 times as long to get ready, which gates."""
+    text = SCENARIO_TEXT + '[gates.ready_s]\n[blocks]\nresident = "one"\n'
+    write_folder(folder, make_session(parse_scenario(text, "text"), blocks=3), text)
+    arms = {entry.start: entry.arm.value for entry in read_windows(folder)}
+    told = [
+        {"event": event, "at_s": 0.0, "start": start, "arm": arm, "ready_s": (10.0 if arm == "base" else 16.0) + start / 10}
+        for start, arm in arms.items()
+        for event in ("server_started", "server_ready")
+    ]
+    edit(folder / EVENTS_FILE, lambda lines: [*told, *lines])
+    return folder
+
+
+def test_load_results__starts_exchanged_between_the_arms_when_ready(tmp_path):
+    folder = write_slow_starts(tmp_path / "made")
+    assert load_case(folder).verdict.outcome is Outcome.REGRESSION
+    # In each block the base has the odd start and the candidate the one after it, or the other way round.
+    edit(
+        folder / EVENTS_FILE,
+        lambda lines: [
+            line | {"start": (line["start"] - 1 ^ 1) + 1} if line["event"] == "server_ready" else line for line in lines
+        ],
+    )
+
+    verdict = load_case(folder).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert "events.jsonl is numbered against the order of time: the folder was changed; measure again" in verdict.reasons
 
 
 def test_load_matrix__servers_exchanged_in_the_index(tmp_path):
