@@ -15,6 +15,7 @@ from perfgate.evidence import Damage, DamageKind, DriverProblem, Session, Timing
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
+from perfgate.results.folders import read_whole
 from perfgate.results.footprint import add_footprint, read_starts
 from perfgate.results.profiling.profiles import read_seen
 from perfgate.results.raw.pack import find_damage
@@ -93,9 +94,9 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     scenario = read_scenario(folder)
     events = list(read_lines(folder / EVENTS_FILE))
     entries = read_entries(folder)
-    windows, superseded, damage = load_windows(folder, entries, scenario, events)
+    ended = {read_whole(event, "block") for event in events if event.get("event") == "block_ended"}
+    windows, superseded, damage = load_windows(folder, entries, scenario, events, ended)
     expert_use, lost = load_use(folder, tuple(record.arms))
-    has_block = any(event.get("event") == "block_ended" for event in events)
     session = Session(
         source=str(folder),
         scenario=record.scenario,
@@ -119,7 +120,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         answers=tuple(load_answers(folder)),
         marks=read_marks(events),
         kernels=record.kernels,
-        seen=read_seen(folder, record.expect, events) if has_block else None,
+        seen=read_seen(folder, record.expect, events) if ended else None,
         expert_use=expert_use,
         notes=tuple(note for note in record.notes if note != HANDED_OVER),
     )
@@ -127,9 +128,16 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
 
 
 def load_windows(
-    folder: Path, index: Sequence[WindowRecord], scenario: Scenario, events: Sequence[Mapping[str, Any]]
+    folder: Path,
+    index: Sequence[WindowRecord],
+    scenario: Scenario,
+    events: Sequence[Mapping[str, Any]],
+    ended: set[int],
 ) -> tuple[tuple[Window, ...], tuple[Window, ...], list[Damage]]:
-    """The windows that are judged, those that were measured anew after a break, and what is missing or was changed."""
+    """The windows that are judged, those that were measured anew after a break, and what is missing or was changed.
+
+    `ended` are the blocks that were measured to their end, so that no --resume measures them.
+    """
     gone, starts = find_superseded(events), read_starts(events)
     windows: list[Window] = []
     superseded: list[Window] = []
@@ -143,15 +151,9 @@ def load_windows(
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
     damage += [Damage(kind=DamageKind.DISORDERED, file=file) for file in (*find_disordered(index), *_find_early(events))]
-    damage += _find_lost_blocks({entry.block for entry in index if entry.file not in gone}, events)
+    left = {entry.block for entry in index if entry.file not in gone}
+    damage += [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=str(block)) for block in sorted(ended - left)]
     return tuple(windows), tuple(superseded), damage
-
-
-def _find_lost_blocks(left: set[int], events: Sequence[Mapping[str, Any]]) -> list[Damage]:
-    """Blocks that were measured to their end and of which the index has nothing that counts, though of others it has."""
-    ended = [event.get("block") for event in events if event.get("event") == "block_ended"]
-    lost = [str(block) for block in ended if isinstance(block, int) and block not in left]
-    return [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=block) for block in lost if left]
 
 
 def find_disordered(index: Iterable[IndexLine]) -> list[str]:

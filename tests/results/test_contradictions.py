@@ -19,7 +19,7 @@ from perfgate.results.records import EVENTS_FILE, INDEX_FILE, SCENARIO_FILE, SES
 from perfgate.results.records import read_entries as read_windows
 from perfgate.results.results import read_served
 from perfgate.scenario.schema import parse_scenario
-from perfgate.verdict.cells import judge_cells
+from perfgate.verdict.cells import CellResult, judge_cells
 from tests.fakes.folders import write_matrix
 from tests.fakes.recorded import SLOWER
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
@@ -207,6 +207,20 @@ def test_load_matrix__last_round_of_a_cell_that_was_taken_out_of_the_index(tmp_p
 
     cells = {(cell.server, cell.load): cell for cell in judge_cells(*load_matrix(folder))}
 
+    assert_lost(cells)
+
+
+def test_load_matrix__last_round_that_was_taken_out_though_what_it_superseded_is_left(tmp_path):
+    folder = write_matrix(tmp_path)
+    files = [line.file for line in read_entries(folder) if line.key == (2, "plain", "closed")]
+    edit(folder / INDEX_FILE, lambda lines: [line for line in lines if line["file"] not in files[1:]])
+    with (folder / EVENTS_FILE).open("a") as file:
+        file.write(json.dumps({"event": "resumed", "at_s": 0.0, "superseded": files[:1]}) + "\n")
+
+    assert_lost({(cell.server, cell.load): cell for cell in judge_cells(*load_matrix(folder))})
+
+
+def assert_lost(cells: dict[tuple[str, str], CellResult]) -> None:
     lost = "windows.jsonl has no window of block 2, which ended: the folder was changed; measure again"
     assert lost in cells["plain", "closed"].problems
     assert not cells["plain", "closed"].windows
