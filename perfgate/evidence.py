@@ -174,9 +174,11 @@ class DamageKind(Enum):
     OTHER_ARM = auto()
     """It is the index, which counts the windows of start `detail` for another arm than the one that the events started."""
     DISORDERED = auto()
-    """It is a window's, and has a higher number than that of a window measured later: files are numbered as they come."""
-    OTHER_LOOKS = auto()
-    """It is the scenario, and its looks are not those that were fixed before the first window, `detail`."""
+    """It is a window's and has a higher number than that of a later one, or the log of events and has a start ready before it
+    began: windows and starts are numbered as they come.
+    """
+    OTHER_TEXT = auto()
+    """It is the scenario or the matrix, and `detail` says how it is not the one that was fixed before the first window."""
     ONE_SLOWED = auto()
     """It is the session's, which has equal arms, though the server of arm `detail` alone slowed itself down."""
 

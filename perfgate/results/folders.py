@@ -206,9 +206,9 @@ def require_same_inherited(folder: Path, before: dict[str, Any], now: dict[str, 
 
 
 def require_equal(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise EvidenceError naming the first thing, but the time of its beginning, that `folder` says otherwise."""
+    """Raise EvidenceError naming the first thing that `folder` says otherwise, but for what its writer filled in."""
     for name, was, is_now in find_differences(before, now):
-        if name != "begun_utc":
+        if name not in {"begun_utc", "text_sha256"}:
             raise EvidenceError(
                 f"{folder}: cannot go on: {name} was {_show(was)} and is {_show(is_now)}; give the options that it began "
                 "with, on the machine that it began on, or a new folder"

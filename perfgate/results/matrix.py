@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import EvidenceError
-from perfgate.evidence import Answers, CellEvidence, Damage, DamageKind, DriverProblem, Session
+from perfgate.evidence import Answers, CellEvidence, DriverProblem, Session
 from perfgate.results.answers import load_answers
 from perfgate.results.expert_use import load_use
 from perfgate.results.folders import Progressed, measure_progress, read_whole
@@ -28,6 +28,7 @@ from perfgate.results.records import (
     FolderRecord,
     IndexLine,
     WindowRecord,
+    require_text,
 )
 from perfgate.results.results import find_disordered, load_windows, read_served
 from perfgate.scenario.matrix import Matrix, parse_matrix
@@ -126,8 +127,9 @@ def require_matrix(folder: Path) -> None:
 
 
 def read_matrix(folder: Path) -> Matrix:
-    """The matrix that `folder` was begun with."""
+    """The matrix that `folder` was begun with. Raise EvidenceError where its text was changed since."""
     path = folder / TEXT_FILE
+    require_text(path, read_matrix_record(folder))
     return parse_matrix(read_bytes(path).decode("utf-8", "replace"), str(path))
 
 
@@ -180,7 +182,9 @@ def _load_cell(stored: _Stored, server: str, load: str) -> CellEvidence:
     matrix, arm = stored.matrix, stored.matrix.choose_arm(server)
     scenario = matrix.build_scenario(server, load)
     index = [entry.as_window(arm) for entry in stored.entries if (entry.server, entry.load) == (server, load)]
-    windows, superseded, damage = load_windows(stored.folder, index, scenario, stored.events)
+    cells = (read_key(event) for event in stored.events if event.get("event") == "cell_ended")
+    ended = {number for number, *cell in cells if cell == [server, load]}
+    windows, superseded, damage = load_windows(stored.folder, index, scenario, stored.events, ended)
     compared = stored.list_starts(server, *matrix.list_bases())
     expert_use, lost = load_use(stored.folder, (arm,), compared)
     record = stored.record.servers.get(server)
@@ -192,7 +196,7 @@ def _load_cell(stored: _Stored, server: str, load: str) -> CellEvidence:
         windows=windows,
         superseded=superseded,
         problems=tuple(_list_failures(stored.events, server, load)),
-        damage=(*damage, *lost, *_find_lost_rounds(index, stored.events, server, load)),
+        damage=(*damage, *lost),
         is_complete=any(event.get("event") == "matrix_ended" for event in stored.events),
         has_base=False,
         checks=("equivalence",) if stored.answers else (),
@@ -200,16 +204,6 @@ def _load_cell(stored: _Stored, server: str, load: str) -> CellEvidence:
         expert_use=expert_use,
     )
     return CellEvidence(server=server, load=load, session=session)
-
-
-def _find_lost_rounds(
-    index: Sequence[WindowRecord], events: Sequence[Mapping[str, Any]], server: str, load: str
-) -> list[Damage]:
-    """Rounds of a cell that were measured to their end, so that no --resume measures them, and of which the index has none."""
-    ended = {read_key(event) for event in events if event.get("event") == "cell_ended"}
-    left = {entry.block for entry in index}
-    lost = sorted(number for number, *cell in ended if cell == [server, load] and number not in left)
-    return [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=str(number)) for number in lost]
 
 
 def _list_failures(events: Sequence[Mapping[str, Any]], server: str, load: str) -> list[DriverProblem]:

@@ -12,6 +12,7 @@ names.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass as plain
 from dataclasses import field, replace
@@ -24,6 +25,8 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
+from perfgate.evidence import Damage, DamageKind
+from perfgate.results.words import describe_damage
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.bounded import require_plain
@@ -47,6 +50,7 @@ BASE_TREE, CANDIDATE_TREE = "sglang-base", "sglang-head"
 # Built when first used: what only judges needs no schema for writing.
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -65,7 +69,8 @@ class FolderRecord:
     """What was fixed before the first window of a session or a matrix.
 
     `inherited` are the variables that steer engines and that servers of all arms took over from the measuring command; None in
-    older folders.
+    older folders. `text_sha256` is the digest of the scenario or matrix beside it, whose margins nothing else repeats; the
+    writer fills it in, and older folders have none.
     """
 
     schema: Literal[1]
@@ -73,6 +78,7 @@ class FolderRecord:
     begun_utc: Time
     model: Mapping[str, str]
     inherited: Mapping[str, str] | None = None
+    text_sha256: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -110,7 +116,7 @@ class IndexLine:
     begun_s: Seconds
     ended_s: Seconds
     file: Annotated[str, Field(pattern=r"^windows/\d{4,6}\.jsonl\.gz$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Digest
     telemetry: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
 
 
@@ -156,6 +162,19 @@ def read_scenario(folder: Path) -> Scenario:
     """Read `scenario.toml`. Raise EvidenceError when it is missing, ScenarioError with line and key."""
     path = folder / SCENARIO_FILE
     return parse_scenario(read_bytes(path).decode("utf-8", "replace"), str(path))
+
+
+def find_other_text(path: Path, record: FolderRecord) -> Damage | None:
+    """What is wrong with the scenario or matrix in `path`: it is not the text with which its folder was begun."""
+    if record.text_sha256 in {None, hashlib.sha256(read_bytes(path)).hexdigest()}:
+        return None
+    return Damage(kind=DamageKind.OTHER_TEXT, file=path.name, detail="its digest differs")
+
+
+def require_text(path: Path, record: FolderRecord) -> None:
+    """Raise EvidenceError where the scenario or matrix in `path` is not the text with which its folder was begun."""
+    if damage := find_other_text(path, record):
+        raise EvidenceError(f"{path.parent}: {describe_damage(damage)}")
 
 
 def read_entries(folder: Path) -> list[WindowRecord]:

@@ -15,6 +15,7 @@ from perfgate.evidence import Damage, DamageKind, DriverProblem, Session, Timing
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
+from perfgate.results.folders import read_whole
 from perfgate.results.footprint import add_footprint, read_starts
 from perfgate.results.profiling.profiles import read_seen
 from perfgate.results.raw.pack import find_damage
@@ -27,6 +28,7 @@ from perfgate.results.records import (
     IndexLine,
     SessionRecord,
     WindowRecord,
+    find_other_text,
     find_superseded,
     is_handed_over,
     is_same_arm,
@@ -92,9 +94,9 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     scenario = read_scenario(folder)
     events = list(read_lines(folder / EVENTS_FILE))
     entries = read_entries(folder)
-    windows, superseded, damage = load_windows(folder, entries, scenario, events)
+    ended = {read_whole(event, "block") for event in events if event.get("event") == "block_ended"}
+    windows, superseded, damage = load_windows(folder, entries, scenario, events, ended)
     expert_use, lost = load_use(folder, tuple(record.arms))
-    has_block = any(event.get("event") == "block_ended" for event in events)
     session = Session(
         source=str(folder),
         scenario=record.scenario,
@@ -106,7 +108,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems=tuple(
             DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
         ),
-        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_contradictions(record, scenario, events)),
+        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_contradictions(folder, record, scenario, events)),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
         is_handed_over=is_handed_over(record),
@@ -118,7 +120,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         answers=tuple(load_answers(folder)),
         marks=read_marks(events),
         kernels=record.kernels,
-        seen=read_seen(folder, record.expect, events) if has_block else None,
+        seen=read_seen(folder, record.expect, events) if ended else None,
         expert_use=expert_use,
         notes=tuple(note for note in record.notes if note != HANDED_OVER),
     )
@@ -126,9 +128,16 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
 
 
 def load_windows(
-    folder: Path, index: Sequence[WindowRecord], scenario: Scenario, events: Sequence[Mapping[str, Any]]
+    folder: Path,
+    index: Sequence[WindowRecord],
+    scenario: Scenario,
+    events: Sequence[Mapping[str, Any]],
+    ended: set[int],
 ) -> tuple[tuple[Window, ...], tuple[Window, ...], list[Damage]]:
-    """The windows that are judged, those that were measured anew after a break, and what is missing or was changed."""
+    """The windows that are judged, those that were measured anew after a break, and what is missing or was changed.
+
+    `ended` are the blocks that were measured to their end, so that no --resume measures them.
+    """
     gone, starts = find_superseded(events), read_starts(events)
     windows: list[Window] = []
     superseded: list[Window] = []
@@ -141,22 +150,28 @@ def load_windows(
             damage.append(found)
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
-    damage += [Damage(kind=DamageKind.DISORDERED, file=file) for file in find_disordered(index)]
-    damage += _find_lost_blocks({entry.block for entry in index if entry.file not in gone}, events)
+    damage += [Damage(kind=DamageKind.DISORDERED, file=file) for file in (*find_disordered(index), *_find_early(events))]
+    left = {entry.block for entry in index if entry.file not in gone}
+    damage += [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=str(block)) for block in sorted(ended - left)]
     return tuple(windows), tuple(superseded), damage
-
-
-def _find_lost_blocks(left: set[int], events: Sequence[Mapping[str, Any]]) -> list[Damage]:
-    """Blocks that were measured to their end and of which the index has nothing that counts, though of others it has."""
-    ended = [event.get("block") for event in events if event.get("event") == "block_ended"]
-    lost = [str(block) for block in ended if isinstance(block, int) and block not in left]
-    return [Damage(kind=DamageKind.NO_WINDOWS, file=INDEX_FILE, detail=block) for block in lost if left]
 
 
 def find_disordered(index: Iterable[IndexLine]) -> list[str]:
     """Files that are numbered against the order of time: of two windows whose files were exchanged the digests say nothing."""
     numbered = sorted(index, key=lambda entry: int(Path(entry.file).name.partition(".")[0]))
     return [after.file for before, after in pairwise(numbered) if after.begun_s < before.begun_s]
+
+
+def _find_early(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The log of events where it has a start ready before it began: what a start took is told of another one."""
+    begun: set[str] = set()
+    for event in events:
+        match event.get("event"):
+            case "server_started":
+                begun.add(str(event.get("start")))
+            case "server_ready" if str(event.get("start")) not in begun:
+                return [EVENTS_FILE]
+    return []
 
 
 def read_served(events: Iterable[Mapping[str, Any]], whose: str) -> dict[int, str]:
@@ -172,16 +187,20 @@ def _find_other_arms(index: Sequence[WindowRecord], events: Sequence[Mapping[str
     return [Damage(kind=DamageKind.OTHER_ARM, file=INDEX_FILE, detail=str(start)) for start in sorted(wrong)]
 
 
-def _find_contradictions(record: SessionRecord, scenario: Scenario, events: Sequence[Mapping[str, Any]]) -> list[Damage]:
+def _find_contradictions(
+    folder: Path, record: SessionRecord, scenario: Scenario, events: Sequence[Mapping[str, Any]]
+) -> list[Damage]:
     """What `session.json` says otherwise than the scenario and the events."""
-    return [*_find_other_looks(record, scenario), *_find_slowed(record, events)]
+    other_text = find_other_text(folder / SCENARIO_FILE, record) or _find_other_looks(record, scenario)
+    return [*([other_text] if other_text else ()), *_find_slowed(record, events)]
 
 
-def _find_other_looks(record: SessionRecord, scenario: Scenario) -> list[Damage]:
-    """Looks that were chosen after looking; one look alone may be that of `--blocks`, whatever the scenario says."""
+def _find_other_looks(record: SessionRecord, scenario: Scenario) -> Damage | None:
+    """All that a record without a digest tells of the scenario; one look may be that of `--blocks`, whatever the text says."""
     if len(record.looks) < 2 or record.looks == scenario.blocks.looks:
-        return []
-    return [Damage(kind=DamageKind.OTHER_LOOKS, file=SCENARIO_FILE, detail=", ".join(map(str, record.looks)))]
+        return None
+    looks = ", ".join(map(str, record.looks))
+    return Damage(kind=DamageKind.OTHER_TEXT, file=SCENARIO_FILE, detail=f"its looks were {looks}")
 
 
 def _find_slowed(record: SessionRecord, events: Iterable[Mapping[str, Any]]) -> list[Damage]:

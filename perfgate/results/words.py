@@ -55,7 +55,7 @@ _DAMAGE = {
     DamageKind.NO_EVENTS: "{file} is missing although windows were measured: what voided them stood there; measure again",
     DamageKind.OTHER_ARM: "{file} counts start {detail} for another arm than its server: the folder was changed; measure again",
     DamageKind.DISORDERED: "{file} is numbered against the order of time: the folder was changed; measure again",
-    DamageKind.OTHER_LOOKS: "{file} has other looks than those fixed before the first window ({detail}); put its text back",
+    DamageKind.OTHER_TEXT: "{file} is not the one that was fixed before the first window ({detail}); put its text back",
     DamageKind.ONE_SLOWED: "{file} has equal arms, of which the {detail} alone was slowed down: it was changed; measure again",
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,6 +59,7 @@ class ResultWriter:
 
 
 def _begin(folder: Path, layout: FolderLayout, text: str, record: FolderRecord) -> None:
+    record = replace(record, text_sha256=hashlib.sha256(text.encode()).hexdigest())
     content = orjson.dumps(dump(record), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     try:
         if (folder / layout.record_file).exists():

@@ -18,7 +18,7 @@ from perfgate.machine.fingerprint import read_build, read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.folders import Progressed, read_progressed, require_same
-from perfgate.results.records import SESSION_FILE, SessionRecord, read_record, read_scenario
+from perfgate.results.records import SCENARIO_FILE, SESSION_FILE, SessionRecord, read_record, read_scenario, require_text
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
@@ -193,8 +193,10 @@ def find_progressed(request: Request, record: SessionRecord) -> Progressed:
     if not request.resume or not (request.folder / SESSION_FILE).exists():
         return Progressed()
     folder = request.folder
-    require_same(folder, (read_record(folder), record), (read_scenario(folder), request.scenario))
-    return read_progressed(request.folder)
+    stored = read_record(folder)
+    require_text(folder / SCENARIO_FILE, stored)
+    require_same(folder, (stored, record), (read_scenario(folder), request.scenario))
+    return read_progressed(folder)
 
 
 def open_writer(request: Request, record: SessionRecord, found: Progressed, progress: Progress) -> ResultWriter:

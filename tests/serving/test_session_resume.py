@@ -173,6 +173,22 @@ def test_measure__another_session_is_not_gone_on_with(tmp_path, changes, words):
     assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "out").rglob("*.*")) == before
 
 
+def test_measure__a_stored_scenario_that_was_changed_is_not_gone_on_with(tmp_path):
+    cut_off(tmp_path / "out", 1)
+    stored = tmp_path / "out" / "scenario.toml"
+    stored.write_text(stored.read_text().replace("margin = 0.50", "margin = 0.40"))
+
+    with pytest.raises(EvidenceError, match=r"scenario\.toml is not the one that was fixed before the first window"):
+        resume(tmp_path / "out", **{"margin = 0.50": "margin = 0.40"})
+
+
+def test_measure__another_comment_in_the_scenario_is_gone_on_with(tmp_path):
+    cut_off(tmp_path / "out", 1)
+    resume(tmp_path / "out", **{"[load]": "# The load.\n[load]"})
+
+    assert list_problems(load_results(tmp_path / "out")[1]) == ()
+
+
 @pytest.mark.parametrize(
     ("before", "now", "words"),
     [(None, "1", "was absent and is 1"), ("1", "2", "was 1 and is 2"), ("1", None, "was 1 and is absent")],
