@@ -25,6 +25,7 @@ from perfgate.serving.injection.injection import VARIABLE, Injection, folder_nam
 from perfgate.serving.injection.injection_log import INJECTED, Spent, add_up, read_spent
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
+from perfgate.serving.watch.telemetry import require_gpu
 from perfgate.storage.journal import read_lines
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baselines import Baseline
@@ -67,6 +68,7 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     scenario, blocks = calibration.scenario, calibration.blocks
     for injection in calibration.injections:
         require_step(parse_injection(injection))
+    require_gpu(scenario)
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
     _, recorded = read_recorded(quiet)
