@@ -27,8 +27,9 @@ from perfgate.evidence import Session
 from perfgate.gate.calibrate import PREFILL, find_step_ms
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
+from perfgate.scenario.injections import Injection, parse_injection
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.injection.injection import BATCHES, VARIABLE, Injection, parse_injection
+from perfgate.serving.injection.injection import BATCHES, VARIABLE
 from perfgate.serving.injection.injection_log import read_injected_us
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.differences import HOST_FACTS

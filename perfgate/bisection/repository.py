@@ -9,6 +9,7 @@ from pathlib import Path
 
 from perfgate.errors import InputError
 from perfgate.machine.tools import Ended, Tool
+from perfgate.storage.rounding import format_count
 
 _GIT = Tool(timeout_s=600.0)
 SHORT = 12
@@ -81,7 +82,8 @@ def _require_whole(repo: Path) -> None:
     if changed:
         count = len(changed.splitlines())
         raise InputError(
-            f"--repo {repo}: {count} changed files belong to no commit, so they would not be measured; commit or stash"
+            f"--repo {repo}: changes of {format_count(count, 'file')} belong to no commit and would not be measured; "
+            "commit or stash them"
         )
 
 

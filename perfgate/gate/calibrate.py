@@ -19,12 +19,14 @@ from perfgate.metrics import METRICS
 from perfgate.report.words.remedies import name_remedies
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
+from perfgate.scenario.injections import Injection, explain_stepless, parse_injection
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment
-from perfgate.serving.injection.injection import VARIABLE, Injection, folder_name, parse_injection
+from perfgate.serving.injection.injection import VARIABLE, folder_name
 from perfgate.serving.injection.injection_log import INJECTED, Spent, add_up, read_spent
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
+from perfgate.serving.watch.telemetry import require_gpu
 from perfgate.storage.journal import read_lines
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baselines import Baseline
@@ -67,6 +69,7 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     scenario, blocks = calibration.scenario, calibration.blocks
     for injection in calibration.injections:
         require_step(parse_injection(injection))
+    require_gpu(scenario)
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
     _, recorded = read_recorded(quiet)
@@ -175,11 +178,8 @@ def find_injected(injection: Injection, session: Session) -> float:
 
 def require_step(injection: Injection) -> None:
     """Raise CalibrationError for an injection whose size is no share of a step."""
-    if not injection.is_of_steps:
-        raise CalibrationError(
-            f"nothing is stored: {injection.kind}:{injection.amount:g} makes requests wait and no step longer, so that no "
-            "response can be read from it; give host: or gpu:"
-        )
+    if (why := explain_stepless(injection)) is not None:
+        raise CalibrationError(f"nothing is stored: {why}")
 
 
 def _list_spent(folder: Path) -> Iterator[Spent]:

@@ -14,8 +14,9 @@ from perfgate.gate.baselines import add_responses
 from perfgate.gate.calibrate import RESPONSE_BLOCKS, build_from_sessions, find_injected, read_responses
 from perfgate.gate.recorded_sessions import read_recorded
 from perfgate.results.records import read_record
+from perfgate.scenario.injections import parse_injection
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.injection.injection import VARIABLE, parse_injection
+from perfgate.serving.injection.injection import VARIABLE
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.differences import describe_difference, hardware_differences, host_differences
 from perfgate.verdict.noise import Response

@@ -10,6 +10,7 @@ from perfgate.github.client import GitHub
 from perfgate.github.events import LABEL
 from perfgate.storage.places import open_folder, write_file
 
+SETTINGS_FILE = "perfgate.toml"
 SOURCE = "perfgate/sglang-perfgate"
 CHECK = "perfgate / perfgate verdict"
 """The required check as GitHub names it there: the calling job, then the called one."""
@@ -66,18 +67,28 @@ def write_settings(machines: Sequence[str], scenarios: Sequence[str]) -> str:
 
 
 def plan_files(root: Path, commit: str, machines: Sequence[str], scenarios: Sequence[str]) -> dict[Path, str]:
-    """Each file with its text. Raise InputError where one is there and says another thing: nothing is written then."""
+    """Each file that is to be written, with its text. Settings that are there already are a person's, and stay.
+
+    Raise InputError where a workflow file is there and says another thing: nothing is written then.
+    """
     folder = root / ".github"
     files = {folder / "workflows" / name: text for name, text in write_workflows(commit).items()}
-    files[folder / "perfgate.toml"] = write_settings(machines, scenarios)
-    for path, text in files.items():
-        try:
-            is_other = path.exists() and path.read_text(encoding="utf-8") != text
-        except (OSError, UnicodeDecodeError):
-            is_other = True
-        if is_other:
-            raise InputError(f"{path}: is there and says another thing; move it away, or change it by hand")
-    return files
+    if others := [path for path, text in files.items() if _says_another(path, text)]:
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        raise InputError(
+            f"{others[0]}: is there and says another thing{more}; a file of another commit of perfgate: remove it, run this "
+            "again and read `git diff`; any other: move it away"
+        )
+    settings, text = folder / SETTINGS_FILE, write_settings(machines, scenarios)
+    return files if _says_another(settings, text) else {**files, settings: text}
+
+
+def _says_another(path: Path, text: str) -> bool:
+    """Whether a file is there that says another thing than `text`, or cannot be read."""
+    try:
+        return path.exists() and path.read_text(encoding="utf-8") != text
+    except (OSError, UnicodeDecodeError):
+        return True
 
 
 def save_files(files: Mapping[Path, str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import pynvml
@@ -22,6 +23,8 @@ HEAT = 0x20 | 0x40
 THROTTLES = 0x08 | HEAT | 0x80
 
 PROCESSES = "pids"
+DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dri/renderD*", "dxg", "accel/*", "davinci*", "mtgpu*")
+"""What drivers of accelerators leave in /dev. A container may have a GPU and no NVML, and only NVIDIA has NVML."""
 _NO_DRIVER = frozenset({"NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded"})
 _CANNOT_TELL = frozenset(
     {
@@ -194,6 +197,18 @@ def count_devices(env: Mapping[str, str]) -> int | None:
     except TelemetryError:
         # The session itself says later what is wrong with the driver.
         return None
+
+
+def lacks_gpu(devices: Path = Path("/dev")) -> bool:
+    """Whether there is certainly no GPU: NVML knows of none, and no driver, whoever made it, left a device file."""
+    try:
+        with open_nvml() as nvml:
+            if nvml is not None:
+                return False
+    except TelemetryError:
+        # The session itself says later what is wrong with the driver.
+        return False
+    return not any(any(devices.glob(pattern)) for pattern in DEVICE_FILES)
 
 
 def find_uuids(devices: Sequence[str]) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 from perfgate.engines.arguments import read_layout
 from perfgate.engines.table import ENGINES, find_backend
 from perfgate.metrics import METRICS
+from perfgate.scenario.injections import require_response
 from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Deviation, Equivalence, Expect
 from perfgate.scenario.toml import name_unknown, parse_toml
@@ -119,7 +120,7 @@ class Blocks:
     windows: Annotated[int, Field(ge=1, strict=True)] = 3
     looks: tuple[Annotated[int, Field(ge=2, strict=True)], ...] = (2, 3, 4, 6)
     calibration_blocks: Annotated[int, Field(ge=2, strict=True)] = 20
-    calibration_injections: tuple[str, ...] = ()
+    calibration_injections: tuple[Annotated[str, AfterValidator(require_response)], ...] = ()
     calibrate_first: StrictBool = False
     resident: Literal["both", "one"] = "one"
     __pydantic_config__ = _STRICT

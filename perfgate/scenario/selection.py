@@ -162,7 +162,8 @@ class SelectionRequest:
 
 
 def select_scenarios(table: SelectionTable, asked: SelectionRequest) -> Selection:
-    """Choose by the rules what fits into the minutes. Raise InputError for a model or load that is unknown.
+    """Choose by the rules what fits into the minutes. Raise InputError for a model or load that is unknown, and for a
+    load that is both added and skipped.
 
     Loads that a person adds come first, then those that are always measured, then of each touched part the most wanted load,
     then of each the next. Each is given the blocks of its first look; minutes that are left go to more looks, in that order.
@@ -218,6 +219,8 @@ def _require_known(table: SelectionTable, asked: SelectionRequest) -> None:
         raise InputError(f"--model {asked.model}: no such model ships; {suggest(asked.model, models)}")
     for load in (*asked.added, *asked.skipped):
         table.find_price(load)
+    if both := [load for load in asked.added if load in asked.skipped]:
+        raise InputError(f"--add {both[0]}: --skip leaves the same load out; give one of the two")
 
 
 def _find_reasons(table: SelectionTable, asked: SelectionRequest) -> Mapping[str, str]:

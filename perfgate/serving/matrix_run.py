@@ -37,7 +37,7 @@ from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
 from perfgate.serving.starts import Start, StartDriver
-from perfgate.serving.watch.telemetry import Telemetry, find_measured, open_monitor
+from perfgate.serving.watch.telemetry import Telemetry, find_measured, open_monitor, require_gpu
 from perfgate.storage.journal import explain_stop, write_utc
 
 
@@ -64,11 +64,13 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     InterruptedRunError when a signal stopped it.
     """
     matrix = request.matrix
+    scenarios = {name: matrix.build_scenario(name, next(iter(matrix.loads))) for name in matrix.servers}
+    for scenario in scenarios.values():
+        require_gpu(scenario)
     model = locate_model(matrix.model, request.model, progress)
     verify_model(model, matrix.model)
     for load in matrix.loads.values():
         verify_dataset(load)
-    scenarios = {name: matrix.build_scenario(name, next(iter(matrix.loads))) for name in matrix.servers}
     launches = {name: ArmSpec(caches=request.caches).build_launch(scenario, model) for name, scenario in scenarios.items()}
     for name, launch in launches.items():
         verify_served(name, launch.args, model, matrix.model)

@@ -35,7 +35,7 @@ from perfgate.serving.progress import Progress
 from perfgate.serving.proof import describe_expect, find_expect
 from perfgate.serving.session import Driver
 from perfgate.serving.starts import StartDriver
-from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
+from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor, require_gpu
 from perfgate.serving.window import Plan
 from perfgate.storage.journal import write_utc
 from perfgate.verdict.policy import RULE
@@ -77,11 +77,12 @@ def measure(request: Request, progress: Progress) -> None:
     """Measure `request` into its folder, or go on there if `resume` is asked for and a session was cut off.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, or the GPUs are too small or
-    too few, EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs,
+    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, or the GPUs are too small,
+    too few or none, EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs,
     InterruptedRunError when a signal stopped it, EvidenceError when the folder cannot be written or holds another session. A
     session that has ended is left as it is.
     """
+    require_gpu(request.scenario)
     verify_files(request.scenario)
     model = locate_model(request.scenario.model, request.model, progress)
     record = build_record(request, model)

@@ -76,7 +76,7 @@ def test_read_line__unrelated_commits(repo):
 def test_read_line__a_changed_file(repo):
     (repo / "file").write_text("changed")
 
-    with pytest.raises(InputError, match="1 changed files belong to no commit"):
+    with pytest.raises(InputError, match="changes of 1 file belong to no commit and would not be measured; commit"):
         read_line(repo, "main~2", "main")
 
 

@@ -15,6 +15,7 @@ from perfgate.bisection.repository import read_line
 from perfgate.bisection.search import CommitReading, SearchRules
 from perfgate.bisection.trial import TrialResult
 from perfgate.cli.measuring.searching import plan_served
+from perfgate.errors import InputError
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.progress import PlainProgress
 from perfgate.stats.looks import LookPlan
@@ -65,10 +66,18 @@ def test_run__minutes_are_those_of_each_gpu(tmp_path):
         ("gpt-oss-20b-shape-mxfp4-closed-c16", ("--tp-size", "4"), 4),
     ],
 )
-def test_plan_served__as_many_gpus_as_a_server_takes(name, args, gpus):
+def test_plan_served__as_many_gpus_as_a_server_takes(name, args, gpus, monkeypatch):
+    monkeypatch.setattr("perfgate.serving.watch.telemetry.lacks_gpu", lambda: False)
     options = {"scenario": name, "metric": "", "python": "python3", "args": args, "env": (), "package": "", "budget": 60.0}
     rules = plan_served({**options, "confidence": 0.95}).rules
 
     by_the_clock = Cost().minutes(SampleSize(blocks=1, windows=load_scenario(name).blocks.windows))
 
     assert (rules.gpus, rules.block_minutes) == (gpus, by_the_clock * gpus)
+
+
+def test_plan_served__without_a_gpu_nothing_is_built(monkeypatch):
+    monkeypatch.setattr("perfgate.serving.watch.telemetry.lacks_gpu", lambda: True)
+
+    with pytest.raises(InputError, match=r"^gpu: scenario gpt-oss-20b-shape-mxfp4-closed-c16 needs 1 GPU "):
+        plan_served({"scenario": "gpt-oss-20b-shape-mxfp4-closed-c16", "metric": ""})

@@ -141,3 +141,27 @@ print(json.dumps([alone, more, hidden]))
     assert "4 GPUs from number 1 on" in beyond
     assert "there are 1;" in hidden
     assert "a longer CUDA_VISIBLE_DEVICES" in hidden
+
+
+@pytest.mark.parametrize(
+    ("gpu", "file", "lacks"),
+    [
+        ("init_error=9", None, True),
+        ("count=0", None, True),
+        ("init_error=9", "kfd", False),
+        ("init_error=9", "nvidia0", False),
+        ("init_error=9", "nvidiactl", True),
+        ("init_error=9", "dri/renderD128", False),
+        ("init_error=15", None, False),
+        ("count=1", None, False),
+    ],
+)
+def test_lacks_gpu__only_where_no_driver_shows_one(gpu, file, lacks, library, tmp_path):
+    """A driver that does not answer is a fault of its own, and a GPU without NVML has a device file."""
+    devices = tmp_path / "dev"
+    (devices / "dri").mkdir(parents=True)
+    if file:
+        (devices / file).touch()
+    code = f"from perfgate.machine.nvml import lacks_gpu\nset_gpu({gpu})\nprint(json.dumps(lacks_gpu(Path({str(devices)!r}))))"
+
+    assert run(library, tmp_path, code) is lacks

@@ -14,7 +14,7 @@ from perfgate.evidence import DriverProblem
 from perfgate.github.asked.acceptance import Acceptance, is_accepted, list_losses
 from perfgate.report.comment import build_comment
 from perfgate.report.junit import format_junit
-from perfgate.report.render import ReportedCase, render_text
+from perfgate.report.render import Fold, ReportedCase, lay_out_body, render_text
 from perfgate.report.words.counts import UNKNOWN, tabulate_counts
 from perfgate.results.readings import (
     ACCEPT_LENGTH,
@@ -268,6 +268,23 @@ def test_reports__counters_that_are_the_same_stand_in_a_fold():
 
     assert "**Counters:**" not in body
     assert "- Counters: the same in both arms: KV capacity 65,536 tokens." in body.partition("<summary>Rules")[2]
+
+
+def test_reports__several_counters_that_scatter_are_a_sentence_each():
+    session = make_session(SCENARIO)
+    scattered = {KV_CAPACITY: [1000.0, 1010.0], PREFILL_GRAPH_SHARE: [0.33, 0.34]}
+    for arm in Arm:
+        session = count_in(session, scattered, arm)
+    verdict = judge(session, SCENARIO, BASELINE)
+    capacity = "KV capacity (about 1,005 tokens) varies between windows, so it is not judged"
+    prefills = "Prefill steps in a CUDA graph (about 33.5 %) vary between windows, so they are not judged"
+
+    full = build_comment([make_case(verdict, session)], 60_000).body
+    terse = lay_out_body(make_case(verdict, session), Fold.NOTHING, words=1)
+
+    assert f"counters  {capacity}; {prefills}." in render_text(make_case(verdict, session))
+    assert f"- Counters: {capacity}; {prefills}." in full
+    assert f"- Counter: {capacity}.\n- Counter: {prefills}." in terse
 
 
 def test_tabulate_counts__names_what_no_window_tells():

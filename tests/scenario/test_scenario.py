@@ -105,6 +105,16 @@ def test_is_closed_loop__false_at_a_rate():
     ("old", "new", "message"),
     [
         ("num_prompts", "num_promts", "toy.toml:18: load.num_promts: no such key; did you mean num_prompts? (and 1 more)"),
+        (
+            "[blocks]",
+            '[blocks]\ncalibration_injections = ["step:0.5", "nap:1"]',
+            "toy.toml:24: blocks.calibration_injections: 'nap:1' is no injection: give step:RATIO or tail:RATIO",
+        ),
+        (
+            "[blocks]",
+            '[blocks]\ncalibration_injections = ["request:80000"]',
+            "toy.toml:24: blocks.calibration_injections: request:80000 makes requests wait and no step longer",
+        ),
         ("[blocks]", "[bloks]", "toy.toml:23: bloks: no such key; did you mean blocks?"),
         ("margin = 0.25", "margn = 0.25", "toy.toml:27: gates.output_tok_per_s.margn: no such key; did you mean margin?"),
         ("margin = 0.25", "x = 1", "toy.toml:27: gates.output_tok_per_s.x: no such key; choose from margin, advisory"),

@@ -140,6 +140,7 @@ def test_select__too_few_minutes_for_what_is_always_measured(table):
     ("changes", "said"),
     [
         ({"added": ("c7",)}, "c7: the table has no such load; choose from mixed-c16"),
+        ({"added": ("mixed-c64",), "skipped": ("mixed-c64",)}, "--add mixed-c64: --skip leaves the same load out; give one"),
         ({"skipped": ("decod",)}, "decod: the table has no such load; did you mean decode"),
         ({"model": "gpt"}, "--model gpt: no such model ships"),
     ],

@@ -14,14 +14,13 @@ import pytest
 from perfgate.errors import CalibrationError, InputError, ServerError
 from perfgate.gate.calibrate import choose_injection, find_injected, find_shares, read_step_ms
 from perfgate.results.results import load_results
+from perfgate.scenario.injections import Injection, parse_injection
 from perfgate.serving.injection import injection as module
 from perfgate.serving.injection.injection import (
-    Injection,
     SpinHooks,
     delay_batches,
     delay_requests,
     folder_name,
-    parse_injection,
     register,
     slow_down,
 )

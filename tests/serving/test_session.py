@@ -22,6 +22,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.injection.injection_log import MEASURED, PROOF
 from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
+from perfgate.serving.watch.telemetry import require_gpu
 from perfgate.serving.window import Plan, order_arms
 from perfgate.storage.journal import read_lines
 from tests.fakes.requests import (
@@ -272,6 +273,25 @@ def test_explain_refused__what_a_release_cannot_serve_on_a_cpu(asked, version, s
     told = explain_refused(asked, version)
 
     assert told is said if said is None else said in told
+
+
+@pytest.mark.parametrize("words", [["run"], ["gate"], ["calibrate"]])
+def test_measure__a_scenario_of_a_gpu_on_a_machine_without_one(words, tmp_path, monkeypatch, capsys):
+    """It is refused before its model is made: servers loaded for half a minute before they said that nothing is there."""
+    monkeypatch.setattr("perfgate.serving.watch.telemetry.lacks_gpu", lambda: True)
+    name, out = "gpt-oss-20b-shape-mxfp4-mixed-c16", tmp_path / "out"
+
+    assert main([*words, name, "--out", str(out)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f'perfgate: gpu: scenario {name} needs 1 GPU (server.engine = "sglang"), and this machine has none')
+    assert "measure on a machine with a GPU, or take a scenario of the CPU, such as cpu-moe" in line
+    assert not out.exists()
+
+
+def test_require_gpu__of_a_scenario_that_needs_none_nobody_asks(monkeypatch):
+    monkeypatch.setattr("perfgate.serving.watch.telemetry.lacks_gpu", lambda: True)
+
+    require_gpu(load_scenario("cpu-moe"))
 
 
 def test_require_engine__a_grammar_that_the_cpu_engine_cannot_apply(monkeypatch):

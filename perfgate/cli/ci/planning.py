@@ -11,7 +11,7 @@ import click
 from perfgate.cli.ci.steps import EVENT, SETTINGS, print_outputs
 from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import GitHubError, InputError
-from perfgate.github.adoption import create_label, list_steps, plan_files, save_files
+from perfgate.github.adoption import SETTINGS_FILE, create_label, list_steps, plan_files, save_files
 from perfgate.github.client import connect, find_server
 from perfgate.github.events import LABEL, find_repository, find_sha, read_event
 from perfgate.github.planning import plan_measurement
@@ -34,7 +34,7 @@ from perfgate.scenario.schema import NAME
 def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str, ...], **options: str) -> int:
     """Write the files that another repository needs, create the label if GITHUB_TOKEN may, and list the manual steps.
 
-    An existing file with other content is never overwritten.
+    An existing file with other content is never overwritten: settings stay as they are, a workflow file is refused.
     """
     repository, commit = find_repository(options, "repository"), find_sha(options, "commit")
     known = Settings(hardware={name: check_machine(name, scenarios) for name in machines})
@@ -44,7 +44,9 @@ def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str
     save_files(files)
     has_label, label = _make_label(repository)
     steps = list_steps(repository, find_server(), sorted(known.hardware), has_label=has_label)
-    lines = [*map(str, files), label, "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+    settings = root / ".github" / SETTINGS_FILE
+    kept = [] if settings in files else [f"{settings}: there already, left as it is"]
+    lines = [*map(str, files), *kept, label, "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
     print_result(style, {"files": [str(path) for path in files], "label": label, "steps": steps}, *lines)
     return 0
 

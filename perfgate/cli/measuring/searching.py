@@ -22,6 +22,7 @@ from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec, parse_environment
 from perfgate.serving.progress import Progress
+from perfgate.serving.watch.telemetry import require_gpu
 from perfgate.stats.looks import LookPlan
 from perfgate.verdict.power import Cost, SampleSize
 
@@ -41,11 +42,12 @@ class SearchPlan:
 
 
 def plan_served(options: dict[str, Any]) -> SearchPlan:
-    """Serve each commit and measure a scenario. Raise InputError for a metric that it does not gate."""
+    """Serve each commit and measure a scenario. Raise InputError for a metric that it does not gate, and without its GPU."""
     text, source = read_scenario_text(options["scenario"])
     scenario = parse_scenario(text, source)
     if options["metric"] and options["metric"] not in scenario.gates:
         raise InputError(f"--metric {options['metric']}: {source} does not gate it; one of {', '.join(scenario.gates)}")
+    require_gpu(scenario)
     spec = ArmSpec(python=options["python"], args=options["args"], env=parse_environment(options["env"]))
     gpus = max(1, replace(scenario.server, args=(*scenario.server.args, *spec.args)).gpus)
     return SearchPlan(

@@ -24,7 +24,9 @@ _RESULTS = {CountState.SCATTERED: "varies", CountState.UNTOLD: UNKNOWN}
 def describe_counts(counts: Sequence[Count]) -> str:
     """Say what became of all counters; empty where there is none."""
     groups = ((state, [describe_count(count) for count in counts if count.state is state]) for state in _TITLES)
-    return "; ".join(f"{_TITLES[state]}{', '.join(clauses)}" for state, clauses in groups if clauses)
+    # A group without a title consists of whole sentences.
+    told = (f"{_TITLES[state]}{(', ' if _TITLES[state] else '; ').join(clauses)}" for state, clauses in groups if clauses)
+    return "; ".join(told)
 
 
 def is_notable(counts: Sequence[Count]) -> bool:

@@ -14,9 +14,10 @@ from perfgate.errors import EngineError, InputError
 from perfgate.machine.fingerprint import read_nccl, read_versions
 from perfgate.machine.links import read_links
 from perfgate.results.records import ArmRecord
+from perfgate.scenario.injections import parse_injection
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.launch import BALANCER, Launch
-from perfgate.serving.injection.injection import VARIABLE, parse_injection
+from perfgate.serving.injection.injection import VARIABLE
 
 CARRIERS = {"nixl": "nixl", "mooncake": "mooncake", "mooncake_tcp": "mooncake"}
 """The Python module that each way of carrying keys and values from one server to another needs."""

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfgate.errors import InputError, ServerError
+from perfgate.errors import ServerError
+from perfgate.scenario.injections import REQUEST, Injection, parse_injection
 from perfgate.serving.injection.injection_log import Tally, announce
 
 if TYPE_CHECKING:
@@ -36,61 +36,10 @@ BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
 ALL_REDUCE = "sglang.srt.distributed.parallel_state.GroupCoordinator.all_reduce"
-TAIL_PERIOD = 200
-REQUEST = "request"
-"""Makes requests wait, and no step longer."""
 # Those that spin on the GPU, behind each call of what. `rank` does so on the last tensor rank alone.
 SPINS: Mapping[str, str] = {"gpu": MOE, "rank": MOE, "allreduce": ALL_REDUCE}
-MAX_AMOUNT = {"step": 100.0, "tail": 100.0, **dict.fromkeys(("host", "prefill", "decode", REQUEST, *SPINS), 100_000.0)}
 # Those that wait before a batch, and whether they do before one that prefills: None is either way.
 BATCHES: Mapping[str, bool | None] = {"host": None, "prefill": True, "decode": False}
-MAX_PERIOD = 10_000
-# Without spaces, line ends and digits of other scripts: the text names a folder and stands in a server's log.
-_NUMBER = re.compile(r"[0-9.e+-]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
-    """What is slowed, and by how much: a share of the step's own host time, or microseconds; one step of `period`."""
-
-    kind: str
-    amount: float
-    period: int = 1
-
-    @property
-    def is_ratio(self) -> bool:
-        """Whether the size is a share of every step by itself; else it is known only once it was measured."""
-        return self.kind == "step" and self.period == 1
-
-    @property
-    def is_of_steps(self) -> bool:
-        """Whether steps get longer. Where requests wait, none does: what was spent is no share of a step."""
-        return self.kind != REQUEST
-
-
-def parse_injection(text: str) -> Injection:
-    """Read `step:0.25`, `tail:4.0`, `host:500`, `host:8000/50` or `gpu:10`. Raise InputError saying what is accepted."""
-    kind, _, size = text.partition(":")
-    number, slash, steps = size.partition("/")
-    try:
-        amount = float(number) if _NUMBER.fullmatch(number) else -1.0
-    except ValueError:
-        amount = -1.0
-    if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
-        raise InputError(
-            f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
-            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000; prefill:, decode: and request: as host:, rank: and "
-            "allreduce: as gpu:"
-        )
-    if not slash:
-        return Injection(kind=kind, amount=amount, period=TAIL_PERIOD if kind == "tail" else 1)
-    # A captured graph repeats its spins in every replay: the GPU cannot be slowed in one step of many.
-    if kind in SPINS or not (steps.isascii() and steps.isdigit() and 2 <= int(steps[:6]) <= MAX_PERIOD):
-        raise InputError(
-            f"{text!r} is no injection: after / give in how many steps one is slowed, 2 to {MAX_PERIOD}, as in "
-            f"host:8000/50; {', '.join(SPINS)} slow every step"
-        )
-    return Injection(kind=kind, amount=amount, period=int(steps))
 
 
 def folder_name(text: str) -> str:

@@ -21,11 +21,12 @@ import orjson
 from perfgate.engines.arguments import TRANSFER
 from perfgate.errors import InputError, ServerError, TelemetryError
 from perfgate.machine.host_load import HostTimes, compare_times, find_busiest_share, read_run_queue, read_times
-from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids
+from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids, lacks_gpu
 from perfgate.machine.processes import measure_memory, read_session, read_thread_time
 from perfgate.results.footprint import IDLE_GPU_MEMORY, IDLE_SERVER_MEMORY, SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
 from perfgate.results.readings import FOREIGN_PROCESSES, FRONT_END_SHARE, name_on_gpu
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
@@ -274,6 +275,16 @@ def open_monitor(launches: Iterable[Launch]) -> GpuMonitor | None:
     """
     wanted = tuple(dict.fromkeys(device for launch in launches for device in launch.devices))
     return GpuMonitor.open(wanted) if wanted else None
+
+
+def require_gpu(scenario: Scenario) -> None:
+    """Refuse a scenario of a GPU on a machine that has none, before anything is made or started."""
+    if scenario.server.gpus and lacks_gpu():
+        raise InputError(
+            f"gpu: scenario {scenario.name} needs {format_count(scenario.server.gpus, 'GPU')} (server.engine = "
+            f'"{scenario.server.engine}"), and this machine has none that a driver shows (`perfgate doctor`): '
+            "measure on a machine with a GPU, or take a scenario of the CPU, such as cpu-moe (`perfgate scenarios`)"
+        )
 
 
 def find_measured(launches: Iterable[Launch]) -> tuple[str, ...] | None:

@@ -1333,6 +1333,27 @@ def test_init__into_no_checkout(tmp_path, capsys, name):
 
 
 @pytest.mark.usefixtures("server")
+def test_init__brings_a_repository_to_another_commit(tmp_path, capsys):
+    """Workflow files of the older commit are removed by a person; the settings, which a person writes, stay."""
+    root = make_checkout(tmp_path)
+    settings, workflows = root / ".github" / "perfgate.toml", root / ".github" / "workflows"
+    adopt(root)
+    settings.write_text(f"minutes = 20\n{settings.read_text()}")
+    before = settings.read_text()
+    capsys.readouterr()
+
+    assert adopt(root, commit="d" * 40) == 2
+    told = capsys.readouterr().err
+    assert "perfgate-pr.yml: is there and says another thing (and 5 more); a file of another commit of perfgate: remove" in told
+    for path in workflows.glob("perfgate-*.yml"):
+        path.unlink()
+    assert adopt(root, commit="d" * 40) == 0
+    assert f"{settings}: there already, left as it is" in capsys.readouterr().out
+    assert settings.read_text() == before
+    assert all(f"@{'d' * 40}" in path.read_text() for path in workflows.iterdir())
+
+
+@pytest.mark.usefixtures("server")
 def test_init__overwrites_no_file(tmp_path, capsys):
     path = make_checkout(tmp_path) / ".github" / "workflows" / "perfgate-report.yml"
     path.parent.mkdir(parents=True)

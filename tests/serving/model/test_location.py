@@ -120,6 +120,7 @@ def test_is_hub_id__paths_are_none(path):
 def test_ab__the_one_line_says_what_is_missing(tmp_path, monkeypatch, capsys):
     """Nothing but the model is missing: no server starts, nothing is written."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setattr("perfgate.serving.watch.telemetry.lacks_gpu", lambda: False)
     line = ["ab", "gpt-oss-20b-mxfp4-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
     code = main(line)
     told = capsys.readouterr().err.splitlines()
