@@ -141,7 +141,7 @@ def _require_fit(slot: Slot) -> tuple[Reading, ...]:
 
 def format_environment(runner: Runner, slot: Slot) -> str:
     """What GitHub's runner gives to every job of this slot."""
-    # SGLang numbers the GPUs of several ranks by this variable, and takes no UUID for a number. All are the slot's own there.
+    # Engines take no UUID here for several GPUs (docs/upstream/uuid_all_reduce.py), and all of the machine are the slot's own.
     chosen = {"CUDA_VISIBLE_DEVICES": slot.gpu[0]} if len(slot.gpu) == 1 else {}
     values = {
         "ACTIONS_RUNNER_HOOK_JOB_STARTED": runner.hooks / "job-started.sh",

@@ -129,10 +129,12 @@ alone = [find(), find("--tp-size", "2")]
 set_gpu(count=4)
 more = [find("--tp-size", "2", "--ep-size", "2", "--base-gpu-id", "1"), find("--tp-size", "4", "--base-gpu-id", "1")]
 hidden = find("--tp-size", "2", CUDA_VISIBLE_DEVICES="2")
-print(json.dumps([alone, more, hidden]))
+uuids = {"CUDA_VISIBLE_DEVICES": "GPU-0002,GPU-0003"}
+named = [find("--tp-size", "2", **uuids), find("--disaggregation-transfer-backend", "nixl", **uuids), find(**uuids)]
+print(json.dumps([alone, more, hidden, named]))
 """
     done = run_with_gpu(library, tmp_path, code, CUDA_VISIBLE_DEVICES="")
-    [[one, refused], [two, beyond], hidden] = json.loads(done.stdout)
+    [[one, refused], [two, beyond], hidden, [by_uuid, *apart]] = json.loads(done.stdout)
 
     assert one == ["GPU-0000"]
     assert two == ["GPU-0001", "GPU-0002"]
@@ -141,6 +143,8 @@ print(json.dumps([alone, more, hidden]))
     assert "4 GPUs from number 1 on" in beyond
     assert "there are 1;" in hidden
     assert "a longer CUDA_VISIBLE_DEVICES" in hidden
+    assert by_uuid.startswith("CUDA_VISIBLE_DEVICES: names GPU-0002, and engines that spread a model over several GPUs read")
+    assert apart == [["GPU-0002", "GPU-0003"], ["GPU-0002"]]
 
 
 @pytest.mark.parametrize(

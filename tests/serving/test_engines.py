@@ -48,6 +48,7 @@ def reaper():
 def fake_vllm(monkeypatch, tmp_path):
     use_fake_engine(monkeypatch, tmp_path)
     monkeypatch.setitem(ENGINES, "vllm", FAKE)
+    monkeypatch.setattr("perfgate.serving.watch.telemetry.lacks_gpu", lambda: False)
 
 
 def build_launch(tmp_path, ready_timeout_s=120.0, **env):

@@ -291,7 +291,7 @@ def find_measured(launches: Iterable[Launch]) -> tuple[str, ...] | None:
     """The GPUs, by UUID, that a session of `launches` has to have for itself; None means the whole machine.
 
     A CPU engine's cores are all of one machine, and so is what cannot be told apart. Raise InputError where an arm takes more
-    GPUs than there are.
+    GPUs than there are, or several that are named by UUID.
     """
     arms = tuple(launches)
     if not all(launch.engine.uses_gpu for launch in arms):
@@ -310,6 +310,13 @@ def _require_gpus(launch: Launch) -> None:
             f"{layout.first_gpu} on (server.args: --tp-size, --pp-size, --dp-size, {TRANSFER}, --base-gpu-id), "
             f"and there are {there}; "
             f"take a machine with {wanted}, a longer CUDA_VISIBLE_DEVICES, or another scenario (`perfgate scenarios`)"
+        )
+    named = [device for device in launch.devices if not device.isdecimal()]
+    if layout.server_gpus > 1 and named:
+        # SGLang's own all-reduce falls away with a line in the log, vLLM's ends the server: docs/upstream/uuid_all_reduce.py.
+        raise InputError(
+            f"CUDA_VISIBLE_DEVICES: names {named[0]}, and engines that spread a model over several GPUs read numbers there, "
+            "or lose their all-reduce; name the GPUs by their numbers (`nvidia-smi -L`)"
         )
 
 
