@@ -150,7 +150,9 @@ class Server:
         self._begun = time.monotonic()
         self.expert_folder.mkdir(parents=True, exist_ok=True)
         own = {EXPERTS: str(self.expert_folder)}
-        environment = {**inherit(), **self.launch.engine.env, **own, **self.launch.env}
+        # NCCL tells its transports then, once, while it connects; whoever asked it for more, or less, gets that.
+        told = {"NCCL_DEBUG": "INFO"} if self.launch.layout.server_gpus > 1 else {}
+        environment = {**told, **inherit(), **self.launch.engine.env, **own, **self.launch.env}
         for service in self.launch.list_services(ports):
             log = self.log if service.port == ports[-1] else self.log.with_suffix(f".{service.role}.log")
             try:

@@ -22,6 +22,10 @@ INFO_TIMEOUT_S = 30.0
 MAX_TEXT = 400
 # A server of several ranks logs each phase once a rank; they run side by side, so the first one's time is the start's.
 _RANK = re.compile(r"TP(\d+)")
+# "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", by NCCL, and what engines say where their own all-reduce is not set up.
+_TRANSPORT = re.compile(r"NCCL INFO Channel \d+\S* : \S+ -> \S+ (?:\[\w+\] )?via ([\w/]+)")
+_REFUSED = re.compile(r"Setup Custom allreduce failed.*|Custom ?[Aa]ll[Rr]educe\w* is disabled because.*")
+UNKNOWN = "unknown"
 
 
 def describe_start(server: Server) -> dict[str, Any]:
@@ -33,10 +37,26 @@ def describe_start(server: Server) -> dict[str, Any]:
 
 
 def keep_info(server: Server, folder: Path, *, arm: Arm, start: int) -> None:
-    """Keep the settings that a ready server resolved to, where it tells them. Raise ServerError if it did not take a switch."""
-    if (settings := read_info(server)) is not None:
-        store_info(folder, ServerInfo(arm=arm, start=start, settings=settings))
+    """Keep what a ready server resolved to, where it tells that. Raise ServerError if it did not take a switch."""
+    settings = read_info(server)
+    if found := (settings or {}) | read_sums(server.launch, server.log):
+        store_info(folder, ServerInfo(arm=arm, start=start, settings=found))
+    if settings is not None:
         require_switches(server.launch, settings)
+
+
+def read_sums(launch: Launch, log: Path) -> dict[str, str]:
+    """How a server over several GPUs sums over them, by its log; nothing of a server on one.
+
+    `nccl_transports` are the ways by which NCCL reaches the other GPUs, such as "P2P/CUMEM" or "SHM/direct/direct";
+    `custom_all_reduce` is there only where the engine's own all-reduce could not be set up, in its words.
+    """
+    if launch.layout.server_gpus < 2:
+        return {}
+    text = log.read_text(encoding="utf-8", errors="replace")
+    transports = " + ".join(sorted(set(_TRANSPORT.findall(text)))) or UNKNOWN
+    refused = _REFUSED.search(text)
+    return {"nccl_transports": transports} | ({} if refused is None else {"custom_all_reduce": refused[0][:MAX_TEXT]})
 
 
 def require_switches(launch: Launch, settings: Mapping[str, str]) -> None:

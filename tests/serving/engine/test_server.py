@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perfgate.engines.sglang import SGLANG
@@ -286,6 +287,15 @@ def test_list_services__prefill_and_decode_apart(tmp_path, reaper):
     meeting = ("--disaggregation-bootstrap-port", "30001")
     assert prefill.argv == (*launch.argv(20_002), "--disaggregation-mode", "prefill", *meeting)
     assert decode.argv == (*launch.argv(20_003), "--disaggregation-mode", "decode", *meeting, "--base-gpu-id", "3")
+
+
+@pytest.mark.parametrize(("gpus", "inherited", "level"), [(1, None, None), (2, None, "INFO"), (2, "WARN", "WARN")])
+def test_server__over_several_gpus_has_nccl_tell_its_transports(tmp_path, reaper, gpus, inherited, level):
+    said = {} if inherited is None else {"NCCL_DEBUG": inherited}
+    with build_server(tmp_path, reaper, "ok", args=("--tp-size", str(gpus)), **said) as server:
+        [pid] = server.leaders
+
+        assert psutil.Process(pid).environ().get("NCCL_DEBUG") == level
 
 
 @pytest.mark.usefixtures("balancer")

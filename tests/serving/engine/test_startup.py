@@ -12,7 +12,7 @@ from perfgate.results.footprint import read_cold_starts
 from perfgate.results.results import load_results
 from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.startup import count_cached, read_cache, read_phases, require_switches
+from perfgate.serving.engine.startup import count_cached, read_cache, read_phases, read_sums, require_switches
 from perfgate.serving.measure import measure
 from tests.fakes.requests import KeptProgress, build_request, list_problems, make_launch, use_fake_engine
 
@@ -43,6 +43,35 @@ def test_read_phases__as_engines_write_them(tmp_path, engine, text, phases):
     (tmp_path / "log").write_text(text)
 
     assert read_phases(make_launch(engine), tmp_path / "log") == phases
+
+
+LINKED = """host:1:9 [0] NCCL INFO Channel 00/24 : 0 1
+host:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+host:1:9 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM
+"""
+SHARED = "host:1:9 [1] NCCL INFO Channel 01 : 1[1] -> 0[0] via SHM/direct/direct\n"
+OLD = "host:1:9 [7] NCCL INFO Channel 00/0 : 7[7] -> 0[0] via P2P/direct pointer\n"
+OTHER_NODE = "host:1:9 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n"
+REFUSED = "[2026-11-28 10:00:00 TP0] Setup Custom allreduce failed with invalid literal for int() with base 10: 'GPU-1'. To"
+DISABLED = "WARNING CustomAllreduce is disabled because this process group spans across nodes."
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (LINKED, {"nccl_transports": "P2P/CUMEM"}),
+        (LINKED + SHARED, {"nccl_transports": "P2P/CUMEM + SHM/direct/direct"}),
+        (OLD + OTHER_NODE, {"nccl_transports": "NET/Socket/0 + P2P/direct"}),
+        ("loading\n", {"nccl_transports": "unknown"}),
+        (REFUSED, {"nccl_transports": "unknown", "custom_all_reduce": REFUSED[26:]}),
+        (LINKED + DISABLED, {"nccl_transports": "P2P/CUMEM", "custom_all_reduce": DISABLED[8:]}),
+    ],
+)
+def test_read_sums__as_nccl_and_engines_write_them(tmp_path, text, told):
+    (tmp_path / "log").write_text(text)
+
+    assert read_sums(replace(make_launch("sglang"), args=("--tp-size", "2")), tmp_path / "log") == told
+    assert read_sums(make_launch("sglang"), tmp_path / "log") == {}
 
 
 def make_cache(folder, **kernels):
