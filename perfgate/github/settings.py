@@ -76,7 +76,7 @@ class Settings:
     @property
     def resolved(self) -> tuple[str, ...]:
         """The machines whose GPU both arms are asked about."""
-        return tuple(name for name in sorted(self.hardware) if self.resolve and name in GPUS)
+        return tuple(name for name in sorted(self.hardware) if self.resolve and split_set(name)[0] in GPUS)
 
     def list_jobs(self, *, is_smoke: bool = False, is_night: bool = False) -> tuple[MatrixJob, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""
