@@ -23,6 +23,7 @@ from perfgate.runner.slots import Wish, hold
 CONFIG_FILE = "jit"
 RUNNER_DIR = "runner"
 VARIABLE = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+_MEETING = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 DEEP_S = 86_400.0
 """How long what DCGM said of a GPU counts, good or bad."""
 
@@ -149,7 +150,8 @@ def explain_set(own: Sequence[Reading], there: int) -> str | None:
 def format_environment(runner: Runner, slot: Slot) -> str:
     """What GitHub's runner gives to every job of this slot."""
     # SGLang numbers the GPUs of several ranks by this variable, and takes no UUID for a number. All are the slot's own there.
-    chosen = {"CUDA_VISIBLE_DEVICES": slot.gpu[0]} if len(slot.gpu) == 1 else {}
+    # Its ranks meet at the machine's own address, which the unit denies in a private network; all are in one machine.
+    chosen = {"CUDA_VISIBLE_DEVICES": slot.gpu[0]} if len(slot.gpu) == 1 else dict.fromkeys(_MEETING, "lo")
     values = {
         "ACTIONS_RUNNER_HOOK_JOB_STARTED": runner.hooks / "job-started.sh",
         "ACTIONS_RUNNER_HOOK_JOB_COMPLETED": runner.hooks / "job-completed.sh",

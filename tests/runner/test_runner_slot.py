@@ -413,6 +413,8 @@ def test_prepare__a_slot_of_two_gpus_has_a_label_of_its_own(server, library, tmp
     assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20-x2", *PRIORITIES]
     given = (tmp_path / "slots" / "0" / "runner" / ".env").read_text()
     assert "CUDA_VISIBLE_DEVICES" not in given
+    # The slot's unit denies private networks, and with them the machine's own address there, which ranks would meet at.
+    assert {"NCCL_SOCKET_IFNAME=lo", "GLOO_SOCKET_IFNAME=lo"} <= set(given.splitlines())
 
 
 @needs_root
