@@ -314,7 +314,7 @@ def test_settings__two_slots_of_one_user(settings, monkeypatch, capsys):
     monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(settings))
 
     assert main(["runner", "prepare", "--slot", "0"]) == 2
-    assert "two have the same user" in capsys.readouterr().err
+    assert "the same user is named twice" in capsys.readouterr().err
 
 
 def test_prepare__a_slot_that_is_none(settings, monkeypatch, capsys):
