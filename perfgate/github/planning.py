@@ -21,6 +21,7 @@ from perfgate.github.events import (
 from perfgate.github.runs.control import Task
 from perfgate.github.runs.run import WorkflowRun, fetch_run
 from perfgate.github.settings import MatrixJob, Settings, format_jobs
+from perfgate.machine.accelerators import split_set
 from perfgate.scenario.selection import choose_listed, read_table
 
 
@@ -47,7 +48,7 @@ class Measurement:
             "base_sha": self.base_sha,
             "matrix": format_jobs(self.jobs),
             "scenarios": str(self.scenarios),
-            "resolve": ",".join(self.resolved),
+            "resolve": ",".join(dict.fromkeys(split_set(name)[0] for name in self.resolved)),
         }
 
 

@@ -76,7 +76,7 @@ class Settings:
     @property
     def resolved(self) -> tuple[str, ...]:
         """The machines whose GPU both arms are asked about."""
-        return tuple(name for name in sorted(self.hardware) if self.resolve and name in GPUS)
+        return tuple(name for name in sorted(self.hardware) if self.resolve and split_set(name)[0] in GPUS)
 
     def list_jobs(self, *, is_smoke: bool = False, is_night: bool = False) -> tuple[MatrixJob, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""
@@ -132,17 +132,17 @@ def load_settings(path: Path) -> Settings:
     settings = read_settings(path, Settings, "`perfgate github init` writes one (docs/how-to/github.md)")
     for hardware, machine in settings.hardware.items():
         for scenario in (*machine.scenarios, *machine.smoke):
-            _require_gpus(path, hardware, scenario)
+            require_gpus(f"{path}: hardware.{hardware}", hardware, scenario)
     return settings
 
 
-def _require_gpus(path: Path, hardware: str, scenario: str) -> None:
+def require_gpus(where: str, hardware: str, scenario: str) -> None:
     """Raise InputError for a shipped scenario that takes more or fewer GPUs than the slots of its machine hold."""
     if scenario not in list_scenarios():
         return
     gpus, (kind, count) = max(1, load_scenario(scenario).server.gpus), split_set(hardware)
     if gpus != (count or 1):
         raise InputError(
-            f"{path}: hardware.{hardware}: {scenario} takes {format_count(gpus, 'GPU')}; list it under "
+            f"{where}: {scenario} takes {format_count(gpus, 'GPU')}; list it under "
             f"[hardware.{name_set(kind, gpus)}], whose slots hold as many (docs/how-to/runners.md)"
         )

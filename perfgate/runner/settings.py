@@ -101,7 +101,7 @@ class Runner:
         owned = {"user": [slot.user for slot in found], "gpu": [uuid for slot in found for uuid in slot.gpu]}
         for what, values in owned.items():
             if len(set(values)) < len(values):
-                raise ValueError(f"slots: two have the same {what}; every slot needs its own")
+                raise ValueError(f"slots: the same {what} is named twice; every slot needs its own")
 
     @property
     def rules(self) -> Rules:

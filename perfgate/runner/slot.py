@@ -23,6 +23,7 @@ from perfgate.runner.slots import Wish, hold
 CONFIG_FILE = "jit"
 RUNNER_DIR = "runner"
 VARIABLE = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+_MEETING = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 DEEP_S = 86_400.0
 """How long what DCGM said of a GPU counts, good or bad."""
 
@@ -129,20 +130,28 @@ def _require_fit(slot: Slot) -> tuple[Reading, ...]:
     known = {reading.uuid: reading for reading in read_gpus()}
     if missing := [uuid for uuid in slot.gpu if uuid not in known]:
         raise RunnerError(f"GPU {missing[0]} is not in this machine; compare with `nvidia-smi -L`")
-    if len(known) > len(slot.gpu) > 1:
-        raise RunnerError(f"{len(known)} GPUs are in this machine, and the slot has {len(slot.gpu)}; {ALL_OR_ONE}")
     readings = tuple(known[uuid] for uuid in slot.gpu)
-    if len(kinds := sorted({reading.label for reading in readings})) > 1:
-        raise RunnerError(f"the GPUs of one slot are {' and '.join(kinds)}; give it GPUs of one kind")
+    if (why := explain_set(readings, len(known))) is not None:
+        raise RunnerError(why)
     if findings := judge_health(readings, kernel_log=read_kernel_log() or "", is_whole=False):
         raise RunnerError(f"not fit, so not registered: {findings[0].where}: {findings[0].message}")
     return readings
 
 
+def explain_set(own: Sequence[Reading], there: int) -> str | None:
+    """Say why a slot cannot have these GPUs of the `there` in its machine; None where it can."""
+    if there > len(own) > 1:
+        return f"{there} GPUs are in this machine, and the slot has {len(own)}; {ALL_OR_ONE}"
+    if len(kinds := sorted({reading.label for reading in own})) > 1:
+        return f"the GPUs of one slot are {' and '.join(kinds)}; give it GPUs of one kind"
+    return None
+
+
 def format_environment(runner: Runner, slot: Slot) -> str:
     """What GitHub's runner gives to every job of this slot."""
     # Engines take no UUID here for several GPUs (docs/upstream/uuid_all_reduce.py), and all of the machine are the slot's own.
-    chosen = {"CUDA_VISIBLE_DEVICES": slot.gpu[0]} if len(slot.gpu) == 1 else {}
+    # Their ranks meet at the machine's own address, which the unit denies in a private network; all are in one machine.
+    chosen = {"CUDA_VISIBLE_DEVICES": slot.gpu[0]} if len(slot.gpu) == 1 else dict.fromkeys(_MEETING, "lo")
     values = {
         "ACTIONS_RUNNER_HOOK_JOB_STARTED": runner.hooks / "job-started.sh",
         "ACTIONS_RUNNER_HOOK_JOB_COMPLETED": runner.hooks / "job-completed.sh",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from perfgate.runner.health import Finding, Reading, Severity, find_severity, ju
 from perfgate.runner.quarantine import find_quarantine
 from perfgate.runner.settings import Runner
 from perfgate.runner.setup.seeds import MANIFEST
+from perfgate.runner.slot import explain_set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +61,15 @@ def read_status(runner: Runner, kernel_log: str) -> Status:
     )
 
 
-def _find_reason(runner: Runner, name: str, readings: Iterable[Reading], kernel_log: str) -> str | None:
-    """Why a slot would take no job: closed, without a GPU of its own, or with one that is not fit."""
+def _find_reason(runner: Runner, name: str, readings: Sequence[Reading], kernel_log: str) -> str | None:
+    """Why a slot would take no job: closed, without a GPU of its own, with some of several, or with one that is not fit."""
     if closed := find_quarantine(runner, name):
         return f"closed: {closed}"
     own = [reading for reading in readings if reading.uuid in runner.slots[name].gpu]
     if silent := set(runner.slots[name].gpu) - {reading.uuid for reading in own}:
         return f"GPU {min(silent)} does not answer"
+    if (why := explain_set(own, len(readings))) is not None:
+        return why
     findings = judge_health(own, kernel_log=kernel_log, is_whole=False)
     return f"{findings[0].where}: {findings[0].message}" if findings else None
 

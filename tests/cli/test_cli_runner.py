@@ -66,6 +66,19 @@ def test_status__each_slot_by_itself(tmp_path, settings):
     assert found["slots"]["7"] == "GPU GPU-0007 does not answer"
 
 
+@pytest.mark.parametrize(("count", "reason"), [(2, None), (3, "3 GPUs are in this machine, and the slot has 2; ")])
+def test_status__a_slot_of_several_that_no_job_gets(tmp_path, settings, count, reason):
+    """What `runner prepare` refuses each time is no slot that would take a job."""
+    settings.write_text(settings.read_text() + '[slots.0]\nuser = "ghr0"\ngpu = ["GPU-0000", "GPU-0001"]\n')
+    code = SLOTS.format(log="/none").replace("count=3", f"count={count}")
+    (tmp_path / "gpu").mkdir()
+    done = run_with_gpu(build_library(tmp_path), tmp_path / "gpu", code, PERFGATE_RUNNER_CONFIG=str(settings))
+    found = orjson.loads(done.stdout)
+
+    assert found["is_ready"] is (reason is None)
+    assert found["slots"]["0"] == reason or found["slots"]["0"].startswith(reason)
+
+
 UNREADABLE = """
 import os, sys
 import perfgate.cli.machine.runner_health

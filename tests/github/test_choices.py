@@ -267,13 +267,24 @@ def test_weigh_choices__without_any_the_measurement_speaks():
 
 @pytest.mark.parametrize(
     ("machines", "resolve", "known"),
-    [("[hardware.h200]", "true", ("h200",)), ("[hardware.h200]", "false", ()), ("[hardware.mine]", "true", ())],
+    [
+        ("[hardware.h200]", "true", ("h200",)),
+        ("[hardware.h200]", "false", ()),
+        ("[hardware.mine]", "true", ()),
+        ("[hardware.h200-x2]", "true", ("h200-x2",)),
+    ],
 )
 def test_settings__resolve_is_for_gpus_of_the_table(tmp_path, machines, resolve, known):
     path = tmp_path / "perfgate.toml"
     path.write_text(f'resolve = {resolve}\n{machines}\nscenarios = ["unit"]\n')
 
     assert load_settings(path).resolved == known
+
+
+def test_pick__a_slot_of_several_is_told_of_its_gpus_alone():
+    found = read(LOSING)
+
+    assert found.pick("h20-x2") == found.pick("h20") != found.pick("b200-x2") == found.pick("b200")
 
 
 @pytest.fixture

@@ -341,6 +341,14 @@ def test_choose_resolved__the_machines_of_these_jobs(hardware, is_on, resolved):
     assert plan_measurement("merge_group", payload, settings, GitHub)["resolve"] == ("h200" if is_on else "")
 
 
+def test_outputs__each_gpu_is_asked_about_once():
+    """A slot of several is asked about by its GPU, which `perfgate resolve` knows."""
+    resolved = ("h20", "h20-x2", "h200-x2")
+    measurement = Measurement(pull_request=7, head_sha=HEAD, base_sha=BASE, jobs=(JOB,), scenarios=1, resolved=resolved)
+
+    assert measurement.outputs["resolve"] == "h20,h200"
+
+
 def test_subject__of_a_run_names_the_machine():
     assert RUN.subject("h20") == HandoffSubject(
         repository="o/r", pull_request=7, head_sha=HEAD, run_id=11, run_attempt=1, hardware="h20"

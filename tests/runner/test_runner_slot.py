@@ -314,7 +314,7 @@ def test_settings__two_slots_of_one_user(settings, monkeypatch, capsys):
     monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(settings))
 
     assert main(["runner", "prepare", "--slot", "0"]) == 2
-    assert "two have the same user" in capsys.readouterr().err
+    assert "the same user is named twice" in capsys.readouterr().err
 
 
 def test_prepare__a_slot_that_is_none(settings, monkeypatch, capsys):
@@ -413,6 +413,8 @@ def test_prepare__a_slot_of_two_gpus_has_a_label_of_its_own(server, library, tmp
     assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20-x2", *PRIORITIES]
     given = (tmp_path / "slots" / "0" / "runner" / ".env").read_text()
     assert "CUDA_VISIBLE_DEVICES" not in given
+    # The slot's unit denies private networks, and with them the machine's own address there, which ranks would meet at.
+    assert {"NCCL_SOCKET_IFNAME=lo", "GLOO_SOCKET_IFNAME=lo"} <= set(given.splitlines())
 
 
 @needs_root

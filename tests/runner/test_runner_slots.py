@@ -16,6 +16,7 @@ from perfgate.cli import main
 from perfgate.errors import InputError, RunnerError
 from perfgate.machine.lock import list_holders
 from perfgate.runner.slots import Wish, hold
+from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
@@ -175,3 +176,57 @@ def test_lock__no_such_command(tmp_path, monkeypatch, capsys):
 
     assert main(["runner", "lock", "--", "/no/such/command"]) == 2
     assert "cannot be run" in capsys.readouterr().err
+
+
+LOCK = """
+import sys
+from perfgate.cli import main
+set_gpu(name="NVIDIA H20", memory_total=102625181696, count={count})
+sys.exit(main(["runner", "lock", *{options!r}, "--timeout", "0", "--", sys.executable, "-c", {code!r}]))
+"""
+SHOW = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), *sorted(os.listdir(os.environ['PERFGATE_LOCKS'])))"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return build_library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (2, [], "", "GPU-0000", 1),
+        (2, ["--hardware", "h20"], "", "GPU-0000", 1),
+        (2, ["--hardware", "h20-x2"], "", "None", 2),
+        (2, ["--hardware", "h20-x2"], "1,0", "1,0", 2),
+        (4, ["--hardware", "h20-x2"], "", "0,1", 2),
+        (4, ["--gpus", "2"], "3,1", "3,1", 2),
+        (4, ["--gpus", "2"], "3,1,2", "1,2", 2),
+        (2, ["--exclusive"], "", "None", 0),
+    ],
+)
+def test_lock__a_server_over_several_gpus_sees_them_by_number(library, tmp_path, case):
+    """As many as a slot of the label holds. SGLang reads a number for each GPU of several ranks, and fails on a UUID."""
+    count, options, before, visible, taken = case
+    (tmp_path / "locks").mkdir()
+    code = LOCK.format(count=count, options=options, code=SHOW)
+    inherited = {"CUDA_VISIBLE_DEVICES": before} if before else {}
+    done = run_with_gpu(library, tmp_path, code, PERFGATE_LOCKS=str(tmp_path / "locks"), **inherited)
+
+    assert done.returncode == 0, done.stderr
+    seen, *locks = done.stdout.split()
+    assert (seen, len([name for name in locks if name.startswith("gpu-")])) == (visible, taken)
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "reason"),
+    [
+        (1, ["--hardware", "h20-x2"], "2 GPUs wanted where 1 may be used"),
+        (2, ["--hardware", "h20-x2", "--gpus", "2"], "--gpus: --hardware says how many a slot has; give one of the two"),
+    ],
+)
+def test_lock__gpus_that_a_slot_has_not(library, tmp_path, count, options, reason):
+    code = LOCK.format(count=count, options=options, code=SHOW)
+    done = run_with_gpu(library, tmp_path, code, PERFGATE_LOCKS=str(tmp_path))
+
+    assert (done.returncode, reason in done.stderr) == (2, True), done.stderr

@@ -253,6 +253,13 @@ def list_commands():
                     yield pytest.param(words[1:], id=f"{name}:{key}:{words[1]} {words[2]}")
 
 
+def test_step__locks_all_gpus_of_its_slot():
+    """A slot of several has one job, whose server needs them all; the label says how many."""
+    locks = re.findall(r"perfgate runner lock .*?-- ", "\n".join(step.get("run", "") for _, _, step in STEPS))
+
+    assert set(locks) == {'perfgate runner lock --hardware "$HARDWARE" -- '}
+
+
 VALUES = {
     "$HARDWARE": "h20",
     "$PULL_REQUEST": "7",

@@ -65,9 +65,9 @@ def test_pull_request__is_measured_and_passes(place, server):
     assert commands[3:5] == ["runner cache lend caches/base", "runner cache lend caches/candidate"]
     trees = "--checkout head --base-checkout base --output proof.json --caches caches"
     pythons = "--python arms/head/bin/python --base-python arms/base/bin/python"
-    assert commands[5:7] == [f"runner lock -- perfgate kernels prove {trees} {pythons}", "runner clean"]
+    assert commands[5:7] == [f"runner lock --hardware h20 -- perfgate kernels prove {trees} {pythons}", "runner clean"]
     run = f"perfgate run {SCENARIO} --out results --profile auto --caches caches --kernel-proof proof.json"
-    assert commands[7] == f"runner lock -- {run} {arms}"
+    assert commands[7] == f"runner lock --hardware h20 -- {run} {arms}"
     assert not (place / "store" / "offered").exists()
     # Both arms start where the pull request left the main branch; what the main branch did since is not its doing.
     assert f"checkout ref={LEFT_AT} into base" in outcome.output
@@ -123,7 +123,7 @@ def test_pull_request__a_regression_fails_the_check_and_packages_that_differ_are
     commands = (place / "store" / "commands").read_text().splitlines()
     assert commands[1:3] == [f"runner arm {own}/python arms/{own} --trees {own} {other}" for own, other in PAIRS]
     asked = f"deps base head --after results --engine arms/base/bin/python --scenario {SCENARIO}"
-    search = f"runner lock -- perfgate {asked} --budget 30 --out search --format json"
+    search = f"runner lock --hardware h20 -- perfgate {asked} --budget 30 --out search --format json"
     assert commands.index(search) < next(number for number, words in enumerate(commands) if words.startswith("handoff pack"))
     assert "--trees base head --search packages.json" in next(words for words in commands if words.startswith("handoff pack"))
 

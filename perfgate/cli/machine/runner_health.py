@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -14,12 +14,13 @@ import click
 from perfgate.cli.given import Number
 from perfgate.cli.output import FILE, add_format_option, say
 from perfgate.errors import InputError, RunnerError, TelemetryError
+from perfgate.machine.accelerators import split_set
 from perfgate.machine.fingerprint import read_build
 from perfgate.machine.lock import find_lock_folder
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.runner.gpus import diagnose, read_gpus, read_kernel_log
-from perfgate.runner.health import Finding, Severity, find_severity, judge_health
+from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
 from perfgate.runner.settings import load_runner
 from perfgate.runner.slots import Held, Wish, hold
 from perfgate.runner.status import format_json, format_metrics, read_status
@@ -99,27 +100,51 @@ def status(kernel_log: Path, style: str) -> int:
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="How many GPUs the command needs.")
+@click.option("--gpus", type=click.IntRange(min=1), help="How many GPUs the command needs (default: 1).")
+@click.option("--hardware", metavar="LABEL", help="As many GPUs as a slot of this label holds, for example h20-x2.")
 @click.option("--exclusive", is_flag=True, help="Reserve the whole host.")
 @click.option("--timeout", "timeout_s", type=Number(min=0), default=3600.0, show_default=True, help="Seconds to wait.")
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]) -> int:
-    """Reserve a GPU, set CUDA_VISIBLE_DEVICES and run COMMAND. The exit code is COMMAND's.
+def lock(gpus: int | None, hardware: str | None, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]) -> int:
+    """Reserve a GPU, or several, set CUDA_VISIBLE_DEVICES and run COMMAND. The exit code is COMMAND's.
 
     Exit code 3 if no GPU becomes free in time. If this process dies first, the command keeps the locks.
     """
-    devices = tuple(reading.uuid for reading in read_gpus())
-    if gpus > 1 and not devices:
-        raise InputError(f"--gpus {gpus}: no GPU that a driver shows; compare with `nvidia-smi -L`")
+    count = choose_count(gpus, hardware)
+    readings = read_gpus()
+    devices = tuple(reading.uuid for reading in readings)
+    if count > 1 and not devices:
+        asked = f"--hardware {hardware}" if gpus is None else f"--gpus {gpus}"
+        raise InputError(f"{asked}: no GPU that a driver shows; compare with `nvidia-smi -L`")
     # Without a GPU a session measures on the cores, which are all of one machine.
-    wish = Wish(devices=devices, count=gpus, is_exclusive=exclusive or not devices, timeout_s=timeout_s)
+    wish = Wish(devices=devices, count=count, is_exclusive=exclusive or not devices, timeout_s=timeout_s)
     with hold(wish, find_lock_folder()) as held:
-        return run_locked(words, replace(wish, devices=held.devices), held)
+        return run_locked(words, name_visible(readings, held.devices), held)
 
 
-def run_locked(words: tuple[str, ...], wish: Wish, held: Held) -> int:
+def choose_count(gpus: int | None, hardware: str | None) -> int:
+    """How many GPUs are wanted. Raise InputError where both options say it."""
+    if hardware is None:
+        return gpus or 1
+    if gpus is not None:
+        raise InputError("--gpus: --hardware says how many a slot has; give one of the two")
+    return split_set(hardware)[1] or 1
+
+
+def name_visible(readings: Sequence[Reading], taken: Sequence[str]) -> dict[str, str]:
+    """What a command has to see of the GPUs that it got: nothing is to be said where several are all that there are.
+
+    Several go by number: engines lose their own all-reduce by UUID (docs/upstream/uuid_all_reduce.py).
+    """
+    if len(taken) > 1 and len(taken) == len(readings):
+        return {}
+    numbers = [str(reading.index) for reading in readings if reading.uuid in taken]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(taken if len(taken) == 1 else numbers)} if taken else {}
+
+
+def run_locked(words: tuple[str, ...], visible: dict[str, str], held: Held) -> int:
     """Run a command that inherits the locks, passing on the signals that ask it to end."""
-    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": ",".join(wish.devices)} if wish.devices else {})}
+    environment = {**os.environ, **visible}
     try:
         process = subprocess.Popen(words, env=environment, pass_fds=held.files)
     except OSError as error:

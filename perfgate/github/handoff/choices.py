@@ -19,6 +19,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import HandoffError
+from perfgate.machine.accelerators import split_set
 from perfgate.resolution.rules import FLAG, GONE, NEW, RULES
 from perfgate.resolution.table import GPUS, MODELS
 from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer, decide
@@ -125,8 +126,9 @@ class ChoicesEntry:
         """The exit code of that answer."""
         return EXIT_CODES[self.answer]
 
-    def pick(self, gpu: str) -> ChoicesEntry:
-        """What concerns one GPU; all of it for a machine that is none of the table's."""
+    def pick(self, hardware: str) -> ChoicesEntry:
+        """What concerns the GPUs of one machine; all of it for one whose are none of the table's."""
+        gpu, _ = split_set(hardware)
         if gpu not in GPUS:
             return self
         kept = ((one, tuple(case for case in one.cases if case[1] == gpu)) for one in self.differences)

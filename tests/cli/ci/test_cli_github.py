@@ -1312,6 +1312,7 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
         ({"commit": "c" * 12}, "perfgate: --commit: missing or not a commit's 40 hexadecimal digits"),
         ({"scenario": "nonsense"}, "--scenario nonsense: does not ship"),
         ({"scenario": '"]\n[x'}, "not a valid name"),
+        ({"scenario": "gpt-oss-20b-shape-mxfp4-tp2-closed-c16"}, "--hardware h20: gpt-oss-20b-shape-mxfp4-tp2-closed-c16"),
     ],
 )
 def test_init__writes_nothing_that_would_not_work(tmp_path, capsys, options, reason):
@@ -1351,6 +1352,32 @@ def test_init__brings_a_repository_to_another_commit(tmp_path, capsys):
     assert f"{settings}: there already, left as it is" in capsys.readouterr().out
     assert settings.read_text() == before
     assert all(f"@{'d' * 40}" in path.read_text() for path in workflows.iterdir())
+
+
+@pytest.mark.usefixtures("server")
+def test_init__names_the_machines_of_the_settings_that_it_keeps(tmp_path, capsys):
+    """A required status of a machine that no settings have would never come."""
+    root = make_checkout(tmp_path)
+    settings = root / ".github" / "perfgate.toml"
+    settings.parent.mkdir()
+    settings.write_text('[hardware.h200]\nscenarios = ["gpt-oss-20b-shape-mxfp4-mixed-c16"]\n')
+
+    assert adopt(root) == 0
+    said = capsys.readouterr().out
+    assert "the statuses perfgate/h200 of the default branch" in said
+    assert "A machine of each kind: h200: " in said
+
+
+@pytest.mark.usefixtures("server")
+def test_init__keeps_no_settings_that_it_cannot_read(tmp_path, capsys):
+    root = make_checkout(tmp_path)
+    settings = root / ".github" / "perfgate.toml"
+    settings.parent.mkdir()
+    settings.write_text("[hardware.h200]\nscenarios = []\n")
+
+    assert adopt(root) == 2
+    assert f"{settings}: hardware.h200.scenarios: " in capsys.readouterr().err
+    assert not (root / ".github" / "workflows").exists()
 
 
 @pytest.mark.usefixtures("server")

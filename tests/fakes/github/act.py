@@ -38,9 +38,9 @@ case "$*" in
   "runner cache lend"*) mkdir -p "$4" ;;
   "runner cache offer"*) mkdir -p "$STORE/offered" ;;
   "runner clean"*) ;;
-  "runner lock -- perfgate kernels prove"*) echo "{{}}" > proof.json; exit "${{PROVED:-0}}" ;;
-  "runner lock -- perfgate deps"*) cat "${{PACKAGES:-/dev/null}}" ;;
-  "runner lock -- perfgate bisect"*) cat "$FOUND"; exit "${{SEARCHED:-0}}" ;;
+  "runner lock --hardware h20 -- perfgate kernels prove"*) echo "{{}}" > proof.json; exit "${{PROVED:-0}}" ;;
+  "runner lock --hardware h20 -- perfgate deps"*) cat "${{PACKAGES:-/dev/null}}" ;;
+  "runner lock --hardware h20 -- perfgate bisect"*) cat "$FOUND"; exit "${{SEARCHED:-0}}" ;;
   "engine install"*) mkdir -p "$4" ;;
   "resolve "*) cat "$CHOICES"; exit "${{RESOLVED:-0}}" ;;
   "scheduler "*) cat "${{HOST_WORK:-/dev/null}}"; exit "${{COUNTED:-2}}" ;;

@@ -218,7 +218,7 @@ def test_init_host__what_it_cannot_do(library, tmp_path, root, case):
         ('user = "ghr0"\ngpu = "GPU-0000"', ["--clock-mhz", "1500"], "edit `clock_mhz` there"),
         ('user = "ghr0"\ngpu = "GPU-0000"', ["--gpu", "GPU-0000,GPU-0001"], "edit `gpu` of the slots there"),
         ('user = "ghr0"\ngpu = ["GPU-0000", "GPU-abcd"]', [], "slots.0.gpu: GPU-abcd is not in this machine"),
-        ('user = "ghr0"\ngpu = ["GPU-0000", "GPU-0000"]', [], "two have the same gpu"),
+        ('user = "ghr0"\ngpu = ["GPU-0000", "GPU-0000"]', [], "the same gpu is named twice"),
         ('user = "ghr0"\ngpu = []', [], "slots.0.gpu: "),
         ('user = "ghr0"\ngpu = "0"', [], "slots.0.gpu.0: "),
     ],
