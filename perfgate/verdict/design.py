@@ -63,7 +63,6 @@ class Scatter:
     of a block adds, with its standard error.
     """
 
-    metric: str
     window: float
     start: float
     offset: float
@@ -178,7 +177,6 @@ def describe_scatter(study: Study, metric: str) -> Scatter:
     noise = study.baseline.metrics[metric]
     drift = measure_drift(noise) if study.scenario.blocks.resident == "both" else None
     return Scatter(
-        metric=metric,
         window=sqrt(noise.components.window.variance),
         start=sqrt(noise.components.start.variance),
         offset=sqrt(noise.offset_variance),
