@@ -126,7 +126,7 @@ def enlist(name: str, style: str) -> int:
     The labels come from the driver. Only the slot's user can read the configuration file.
     """
     runner = load_runner()
-    labels = list_labels(require_fit(runner, name))
+    labels = list_labels(require_fit(find_slot(runner, name)))
     registered = put(runner, name, lambda runner_name: _register(runner_name, labels))
     print_result(style, {"slot": name, "registered": registered}, registered)
     return 0
