@@ -25,7 +25,6 @@ from perfgate.github.handoff.handoff import (
     ArmFacts,
     Handoff,
     ReplyEntry,
-    TextEntry,
     TraceEntry,
     UseEntry,
     WindowEntry,
@@ -39,7 +38,7 @@ from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
-from perfgate.results.expert_use import RawText, RawTrace, list_use, parse_raw, store_use
+from perfgate.results.expert_use import RawTrace, list_use, parse_raw, store_use
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import HANDED_OVER, ArmRecord, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
@@ -47,6 +46,7 @@ from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Check, Equivalence
 from perfgate.scenario.schema import parse_scenario
 from perfgate.stats.expert_use import Unknown
+from perfgate.storage.schema import adapt
 from perfgate.verdict.validity.admission import find_problems
 
 
@@ -105,24 +105,9 @@ def _write_reply(reply: ReplyEntry, prompt: list[int]) -> dict[str, Any]:
 def pack_use(folder: Path) -> Iterator[UseEntry]:
     """Keep of each arm which experts it chose; of one whose choices were damaged nothing, so that it is missed."""
     for record, raw in list_use(folder):
-        found = record.unknown if raw is None else _pack_trace(raw)
+        found = record.unknown if raw is None else adapt(TraceEntry).validate_json(adapt(RawTrace).dump_json(raw))
         if found is not None:
             yield UseEntry(arm=record.arm, block=record.block, start=record.start, found=found)
-
-
-def _pack_trace(raw: RawTrace) -> TraceEntry:
-    return TraceEntry(
-        experts=raw.experts,
-        top_k=raw.top_k,
-        prompt_len=raw.prompt_len,
-        tokens_a_step=raw.tokens_a_step,
-        texts=tuple(map(_pack_text, raw.texts)),
-        again=tuple(map(_pack_text, raw.again)),
-    )
-
-
-def _pack_text(text: RawText) -> TextEntry:
-    return TextEntry(tokens=tuple(text.tokens), layers=tuple(text.layers))
 
 
 def unpack_use(entry: UseEntry, folder: Path) -> None:
