@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import expm1, log1p, sqrt
+from operator import attrgetter
 from statistics import fmean, median
 
 from perfgate.core import Arm, Role, Window
@@ -99,10 +100,8 @@ def _measure_blocks(session: Session) -> Iterator[float]:
 
 
 def _group(windows: Iterable[Window]) -> list[list[Window]]:
-    grouped: dict[int, list[Window]] = {}
-    for window in windows:
-        grouped.setdefault(window.block, []).append(window)
-    return [grouped[number] for number in sorted(grouped)]
+    number = attrgetter("block")
+    return [list(block) for _, block in groupby(sorted(windows, key=number), key=number)]
 
 
 def _count_warmups(sessions: Iterable[Session]) -> list[int]:
