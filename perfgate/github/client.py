@@ -26,6 +26,7 @@ TRIES = 5
 SECONDARY_LIMIT_S = 60.0
 # The limit of requests an hour starts anew within an hour; the jobs that report may take longer than that.
 MAX_WAIT_S = 3700.0
+TIMEOUT_S = 30.0
 _SERVER_ERRORS = {500, 502, 503, 504}
 _LIMITS = {403, 429}
 # The last two for an address to go on at, which httpx reads even where it follows none.
@@ -49,13 +50,11 @@ class _ApiCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitHub:
-    """A token and where to use it. `sleep` is called with seconds; all waits for one request stay below `max_wait_s`."""
+    """A token and where to use it. `sleep` is called with seconds; all waits for one request stay below MAX_WAIT_S."""
 
     token: str = field(repr=False)
     api_url: str = API_URL
     sleep: Callable[[float], None] = field(default_factory=lambda: time.sleep)
-    max_wait_s: float = MAX_WAIT_S
-    timeout_s: float = 30.0
 
     def get(self, path: str, **params: str | int) -> Any:
         """Read one object."""
@@ -93,7 +92,7 @@ class GitHub:
             return answer.content[: most + 1]
         content = b""
         try:
-            with httpx.stream("GET", url, timeout=self.timeout_s, verify=_trust_authorities()) as stream:
+            with httpx.stream("GET", url, timeout=TIMEOUT_S, verify=_trust_authorities()) as stream:
                 if not stream.is_success:
                     raise GitHubUnavailableError(f"{path}: the store answered with status {stream.status_code}")
                 for chunk in stream.iter_bytes():
@@ -120,7 +119,7 @@ class GitHub:
             if (answer is None or answer.status_code in _SERVER_ERRORS) and not call.is_repeatable:
                 raise GitHubUnavailableError(f"{call}: {_name(answer)}; it may have been carried out")
             waited_s += pause_s or 0.0
-            if attempt == TRIES or waited_s > self.max_wait_s:
+            if attempt == TRIES or waited_s > MAX_WAIT_S:
                 break
             self.sleep(pause_s or 0.0)
         raise GitHubUnavailableError(f"{call}: {_name(answer)} after {attempt} tries; run the job again later")
@@ -134,7 +133,7 @@ class GitHub:
             "User-Agent": "perfgate",
         }
         url, params = f"{self.api_url}{call.path}", call.params or None
-        options: dict[str, Any] = {"params": params, "json": call.body, "headers": headers, "timeout": self.timeout_s}
+        options: dict[str, Any] = {"params": params, "json": call.body, "headers": headers, "timeout": TIMEOUT_S}
         try:
             return httpx.request(call.method, url, verify=_trust_authorities(), **options)
         except _BROKEN_OFF:

@@ -6,15 +6,14 @@ import base64
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from perfgate.errors import GitHubError, InputError
-from perfgate.github.client import API_URL, GitHub
+from perfgate.github.client import GitHub
 from perfgate.github.events import find
 from perfgate.machine.tools import Tool
+from perfgate.runner.settings import Registration
 
 # GitHub accepts at most ten minutes, and clocks differ.
 TOKEN_LIFE_S = 540
@@ -24,19 +23,7 @@ MAX_RUNS = 10
 _OPENSSL = Tool(timeout_s=30.0, hint="install it: the app's token is signed with it")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class App:
-    """A GitHub App that may register runners. `scope` is orgs/NAME or repos/OWNER/NAME; `group` the runner group's number."""
-
-    app_id: int
-    installation: int
-    key: Path
-    scope: str
-    group: int = 1
-    api_url: str = API_URL
-
-
-def register(app: App, name: str, labels: Sequence[str]) -> str:
+def register(app: Registration, name: str, labels: Sequence[str]) -> str:
     """Return a just-in-time configuration for one job of a new runner: a secret, to be handed on through a file.
 
     Raise GitHubError with what GitHub says: 422 without a runner group, 403 or 404 for a scope that the app may not use.
@@ -50,7 +37,7 @@ def register(app: App, name: str, labels: Sequence[str]) -> str:
     return config
 
 
-def list_waiting(app: App, repositories: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def list_waiting(app: Registration, repositories: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """What each job that waits for a runner asks for, in labels. Raise GitHubError where GitHub does not say."""
     github = connect_app(app)
     waiting = []
@@ -71,7 +58,7 @@ def read_runners(github: GitHub, repository: str, run_id: int, run_attempt: int)
     return github.get(place), tuple(str(job.get("runner_name")) for job in jobs)
 
 
-def connect_app(app: App) -> GitHub:
+def connect_app(app: Registration) -> GitHub:
     """Exchange the app's key for a token of its installation, good for an hour."""
     bearer = GitHub(token=sign_token(app, time.time()), api_url=app.api_url)
     answer: Any = bearer.send("POST", f"/app/installations/{app.installation}/access_tokens", {})
@@ -81,7 +68,7 @@ def connect_app(app: App) -> GitHub:
     return GitHub(token=token, api_url=app.api_url)
 
 
-def sign_token(app: App, now: float) -> str:
+def sign_token(app: Registration, now: float) -> str:
     """Make the JSON web token (RFC 7519, RS256) that proves to be the app. OpenSSL signs; the key is in no Python object."""
     claims = {"iat": int(now) - CLOCK_SKEW_S, "exp": int(now) + TOKEN_LIFE_S, "iss": str(app.app_id)}
     content = b".".join(_encode(json.dumps(part).encode()) for part in ({"alg": "RS256", "typ": "JWT"}, claims))

@@ -32,7 +32,6 @@ class Cell:
     server: str
     client: str
     command: str
-    line: int
     run: Run
     first_request_s: float | None
 
@@ -73,7 +72,6 @@ def _parse_block(lines: list[str], line: int, source: str) -> Iterator[Cell]:
             server=names[0],
             client=names[1],
             command=names[2],
-            line=line,
             run=replace(run, source=f"{source}:{line} ({names[0]} x {names[1]})"),
             first_request_s=_first_request_s(text) if len(runs) == 1 else None,
         )

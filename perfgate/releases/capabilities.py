@@ -66,7 +66,6 @@ MAY_BE_MISSING = frozenset(
 class Stand:
     """A server on trial, the load generator of its release, and what earlier rows learnt."""
 
-    version: str
     scenario: Scenario
     server: Server
     client: Client

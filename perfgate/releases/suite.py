@@ -92,7 +92,7 @@ def try_release(
     launch = ArmSpec(python=python, env=delay).build_launch(scenario, model)
     with Reaper() as reaper, Client(python, launch.engine, folder / "client.log", reaper) as client:
         server = Server(launch, folder / "server.log", reaper)
-        stand = Stand(version=version, scenario=scenario, server=server, client=client, folder=folder)
+        stand = Stand(scenario=scenario, server=server, client=client, folder=folder)
         try:
             rows = tuple(_try_all(stand, progress, capabilities))
         finally:

@@ -70,8 +70,8 @@ def start_job(runner: Runner, environment: Mapping[str, str] = os.environ) -> De
     return Decision(is_admitted=False, reason=excess)
 
 
-def kill_worker() -> int:
-    """Kill the worker above this process and everything that it started, except this process. Return the worker's number.
+def kill_worker() -> None:
+    """Kill the worker above this process and everything that it started, except this process.
 
     Raise RunnerError when there is none: then nothing would stop the job's steps, and the slot's supervisor has to.
     """
@@ -84,7 +84,6 @@ def kill_worker() -> int:
         if child.pid not in spared:
             _kill(child)
     _kill(worker)
-    return worker.pid
 
 
 def _name(process: psutil.Process) -> str:

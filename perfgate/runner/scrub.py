@@ -47,7 +47,8 @@ def end_processes(uid: int) -> list[int]:
     while left := _list_processes(uid):
         for process in left:
             ended.add(process.pid)
-            _kill(process)
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         if time.monotonic() > deadline:
             raise RunnerError(f"processes {', '.join(str(one.pid) for one in left)} survive being killed; reboot this machine")
         time.sleep(POLL_S)
@@ -75,13 +76,6 @@ def _list_processes(uid: int) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
-
-
-def _kill(process: psutil.Process) -> None:
-    try:
-        process.kill()
-    except psutil.NoSuchProcess:
-        return
 
 
 def delete_files(uid: int, own: Iterable[Path], shared: Iterable[Path] = SHARED) -> int:

@@ -45,7 +45,7 @@ def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], 
     uid = find_user(slot.user)
     if closed := find_quarantine(runner, name):
         raise RunnerError(f"slot {name} is closed: {closed}")
-    readings = _require_fit(slot)
+    readings = require_fit(slot)
     if runner.clock_mhz is not None:
         for uuid in slot.gpu:
             lock_clocks(uuid, runner.clock_mhz)
@@ -121,12 +121,8 @@ def find_name_file(runner: Runner, name: str) -> Path:
     return runner.folder / f"{name}.name"
 
 
-def require_fit(runner: Runner, name: str) -> tuple[Reading, ...]:
+def require_fit(slot: Slot) -> tuple[Reading, ...]:
     """The readings of a slot's GPUs. Raise RunnerError for one that would spoil a measurement."""
-    return _require_fit(find_slot(runner, name))
-
-
-def _require_fit(slot: Slot) -> tuple[Reading, ...]:
     known = {reading.uuid: reading for reading in read_gpus()}
     if missing := [uuid for uuid in slot.gpu if uuid not in known]:
         raise RunnerError(f"GPU {missing[0]} is not in this machine; compare with `nvidia-smi -L`")

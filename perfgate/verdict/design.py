@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import expm1, log1p, sqrt
+from operator import attrgetter
 from statistics import fmean, median
 
 from perfgate.core import Arm, Role, Window
@@ -63,7 +64,6 @@ class Scatter:
     of a block adds, with its standard error.
     """
 
-    metric: str
     window: float
     start: float
     offset: float
@@ -100,10 +100,8 @@ def _measure_blocks(session: Session) -> Iterator[float]:
 
 
 def _group(windows: Iterable[Window]) -> list[list[Window]]:
-    grouped: dict[int, list[Window]] = {}
-    for window in windows:
-        grouped.setdefault(window.block, []).append(window)
-    return [grouped[number] for number in sorted(grouped)]
+    number = attrgetter("block")
+    return [list(block) for _, block in groupby(sorted(windows, key=number), key=number)]
 
 
 def _count_warmups(sessions: Iterable[Session]) -> list[int]:
@@ -178,7 +176,6 @@ def describe_scatter(study: Study, metric: str) -> Scatter:
     noise = study.baseline.metrics[metric]
     drift = measure_drift(noise) if study.scenario.blocks.resident == "both" else None
     return Scatter(
-        metric=metric,
         window=sqrt(noise.components.window.variance),
         start=sqrt(noise.components.start.variance),
         offset=sqrt(noise.offset_variance),

@@ -94,7 +94,7 @@ def attempt(tmp_path, model):
                 flush_cache=lambda: None,
                 expert_folder=tmp_path / "experts",
             )
-            stand = Stand(version="0.6.0", scenario=SCENARIO, server=server, client=None, folder=tmp_path)
+            stand = Stand(scenario=SCENARIO, server=server, client=None, folder=tmp_path)
             [found] = [capability for capability in CAPABILITIES if capability.name == name]
             return found.attempt(stand)
 
@@ -228,7 +228,7 @@ def make_stand(tmp_path, **changes):
     facts = {"url": "http://127.0.0.1:1", "port": 1, "age_s": 0.0, "log": tmp_path / "server.log", "launch": launch}
     facts |= {"expert_folder": tmp_path, "start": lambda: None, "raise_if_dead": lambda: None}
     client = SimpleNamespace(wait_ready_once=lambda: None, measure=lambda *_: line)
-    return Stand(version="0.6.0", scenario=SCENARIO, server=SimpleNamespace(**facts | changes), client=client, folder=tmp_path)
+    return Stand(scenario=SCENARIO, server=SimpleNamespace(**facts | changes), client=client, folder=tmp_path)
 
 
 def test_start__a_port_that_opens(tmp_path):

@@ -15,10 +15,10 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.errors import GitHubError, InputError
-from perfgate.github.registration import App, register, sign_token
+from perfgate.github.registration import register, sign_token
 from perfgate.machine.accelerators import PRIORITIES
 from perfgate.machine.lock import find_lock_folder
-from perfgate.runner.settings import Runner, Slot
+from perfgate.runner.settings import Registration, Runner, Slot
 from perfgate.runner.slot import format_environment
 from perfgate.runner.slots import Wish, hold
 from perfgate.serving.model.location import find_cache
@@ -48,7 +48,7 @@ def key(tmp_path_factory):
 
 @pytest.fixture
 def app(server, key):
-    return App(app_id=12, installation=34, key=key, scope="repos/o/r", group=2, api_url=server.url)
+    return Registration(app_id=12, installation=34, key=key, scope="repos/o/r", group=2, api_url=server.url)
 
 
 def decode(part):
@@ -118,7 +118,7 @@ def test_sign_token__a_key_that_is_none(tmp_path, content):
         path.write_text(content)
 
     with pytest.raises(InputError, match="OpenSSL cannot sign with it"):
-        sign_token(App(app_id=1, installation=1, key=path, scope="orgs/o"), 0.0)
+        sign_token(Registration(app_id=1, installation=1, key=path, scope="orgs/o"), 0.0)
 
 
 RUN_SH = """#!/bin/sh

@@ -128,8 +128,8 @@ def override(*, session: str, store: str, reason: str, person: str, accepted: bo
 def compact(*, store: str, style: str) -> int:
     """Merge the many small files of each month into one. Run it occasionally, by one process at a time."""
     require_extra()
-    from perfgate.cli.keeping.history_work import compact_store  # noqa: PLC0415 - as above
+    from perfgate.history.store import Store  # noqa: PLC0415 - as above
 
-    before, after = compact_store(store)
+    before, after = Store(store).compact()
     print_result(style, {"store": store, "files_before": before, "files": after}, f"{store}: {before} files, now {after}")
     return 0

@@ -60,11 +60,6 @@ def overrule(store: str, session: str, *, person: str, ruling: str, reason: str)
     return found
 
 
-def compact_store(store: str) -> tuple[int, int]:
-    """Merge a store's files; how many there were before and after."""
-    return Store(store).compact()
-
-
 def read_past(paths: Sequence[Path], **told: Any) -> tuple[list[PastRun], Sequence[str]]:
     """Read foreign numbers as the options of `perfgate history import` describe them, and name what was left out."""
     past = Past(

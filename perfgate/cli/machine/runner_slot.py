@@ -9,7 +9,7 @@ import click
 from perfgate.cli.given import Number
 from perfgate.cli.output import add_format_option, print_json, print_result, say
 from perfgate.errors import GitHubError, InputError, PerfgateError, RunnerError
-from perfgate.github.registration import App, list_waiting, register
+from perfgate.github.registration import list_waiting, register
 from perfgate.runner.cleaning import clean_gpus
 from perfgate.runner.fleet.limits import choose_priorities
 from perfgate.runner.gpus import read_gpus
@@ -17,7 +17,7 @@ from perfgate.runner.health import Severity, judge_health
 from perfgate.runner.hook import kill_worker, start_job
 from perfgate.runner.quarantine import close_slot, take_refusal
 from perfgate.runner.scrub import delete_files, end_processes, end_sessions, find_leftovers, find_processes, find_user
-from perfgate.runner.settings import load_runner
+from perfgate.runner.settings import Registration, load_runner
 from perfgate.runner.slot import enlist as put
 from perfgate.runner.slot import find_slot, list_labels, require_fit
 from perfgate.runner.slot import prepare as make_ready
@@ -126,7 +126,7 @@ def enlist(name: str, style: str) -> int:
     The labels come from the driver. Only the slot's user can read the configuration file.
     """
     runner = load_runner()
-    labels = list_labels(require_fit(runner, name))
+    labels = list_labels(require_fit(find_slot(runner, name)))
     registered = put(runner, name, lambda runner_name: _register(runner_name, labels))
     print_result(style, {"slot": name, "registered": registered}, registered)
     return 0
@@ -143,19 +143,12 @@ def _register(name: str, labels: Sequence[str]) -> str:
     return register(app, name, [*labels, *choose_priorities(waiting, labels)])
 
 
-def build_app() -> App:
+def build_app() -> Registration:
     """The app of this machine's settings. Raise InputError when they name none."""
     found = load_runner().registration
     if found is None:
         raise InputError("registration: is missing in the runner's settings; docs/how-to/runners.md shows it")
-    return App(
-        app_id=found.app_id,
-        installation=found.installation,
-        key=found.key,
-        scope=found.scope,
-        group=found.group,
-        api_url=found.api_url,
-    )
+    return found
 
 
 @click.command(name="run-once")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     require_torch()
     from perfgate.cli.moe.kernel_work import prove_sides  # noqa: PLC0415 - loads torch
 
-    proof = prove_sides(options, print_progress)
+    proof = prove_sides(options, partial(say, err=True))
     save_proof(proof, output)
     problems = list(check_kernels(proof))
     content = {"file": output, "kernels": describe_proof(proof), "problems": problems}
@@ -85,8 +86,3 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     for problem in problems:
         say(f"perfgate: {problem}", err=True)
     return 1 if problems else 0
-
-
-def print_progress(line: str) -> None:
-    """Progress, a line for each kernel or case that is not as it should be."""
-    say(line, err=True)

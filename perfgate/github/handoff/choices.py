@@ -22,10 +22,11 @@ from perfgate.errors import HandoffError
 from perfgate.machine.accelerators import split_set
 from perfgate.resolution.rules import FLAG, GONE, NEW, RULES
 from perfgate.resolution.table import GPUS, MODELS
-from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer, decide
+from perfgate.resolution.values import EXIT_CODES, Difference, Kind, ResolveAnswer, decide
 from perfgate.resolution.vocabulary import DIGEST, FLAGS, WORDS, digest_word
 from perfgate.scheduler.judge import RULES as HOST_RULES
 from perfgate.scheduler.report import describe_key, write_amounts
+from perfgate.scheduler.values import CostDifference
 from perfgate.storage.journal import read_json
 from perfgate.storage.schema import adapt
 
@@ -136,35 +137,14 @@ class ChoicesEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
-class _Told:
-    """A difference as `perfgate resolve` writes it."""
-
-    key: str
-    kind: Kind
-    base: str
-    candidate: str
-    cases: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
 class _Document:
-    differences: tuple[_Told, ...]
+    differences: tuple[Difference, ...]
     unverified: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
-class _ToldWork:
-    """A difference as `perfgate scheduler` writes it."""
-
-    key: str
-    kind: Kind
-    base: float
-    more: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
 class _HostDocument:
-    differences: tuple[_ToldWork, ...] = ()
+    differences: tuple[CostDifference, ...] = ()
     unverified: tuple[str, ...] = ()
 
 
@@ -209,7 +189,7 @@ def _is_known(piece: str) -> bool:
     return piece in WORDS or _PLAIN.fullmatch(piece) is not None
 
 
-def _pack(told: _Told) -> ChoiceEntry:
+def _pack(told: Difference) -> ChoiceEntry:
     base, candidate = (_count(text) if told.key in (NEW, GONE) else _reduce(text) for text in (told.base, told.candidate))
     return ChoiceEntry(
         key=_reduce_key(told.key),
@@ -220,7 +200,7 @@ def _pack(told: _Told) -> ChoiceEntry:
     )
 
 
-def _pack_work(told: _ToldWork) -> ChoiceEntry:
+def _pack_work(told: CostDifference) -> ChoiceEntry:
     base, candidate = write_amounts(told.base, told.more)
     return ChoiceEntry(key=told.key, kind=_name_kind(told.kind), base=base, candidate=candidate, cases=())
 

@@ -88,12 +88,6 @@ class WindowEntry:
     telemetry: Mapping[FactName, Number]
     record: Mapping[str, Any]
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """The fields that say where the window stands."""
-        fields = ("arm", "block", "start", "index", "role", "begun_s", "ended_s", "telemetry")
-        return {name: getattr(self, name) for name in fields}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ReplyEntry:

@@ -25,7 +25,6 @@ from perfgate.github.handoff.handoff import (
     ArmFacts,
     Handoff,
     ReplyEntry,
-    TextEntry,
     TraceEntry,
     UseEntry,
     WindowEntry,
@@ -39,14 +38,15 @@ from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
-from perfgate.results.expert_use import RawText, RawTrace, list_use, parse_raw, store_use
+from perfgate.results.expert_use import RawTrace, list_use, parse_raw, store_use
 from perfgate.results.profiling.profiles import read_attribution
-from perfgate.results.records import HANDED_OVER, ArmRecord, SessionRecord, read_entries, read_record
+from perfgate.results.records import HANDED_OVER, ArmRecord, IndexLine, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Check, Equivalence
 from perfgate.scenario.schema import parse_scenario
 from perfgate.stats.expert_use import Unknown
+from perfgate.storage.schema import adapt
 from perfgate.verdict.validity.admission import find_problems
 
 
@@ -105,24 +105,9 @@ def _write_reply(reply: ReplyEntry, prompt: list[int]) -> dict[str, Any]:
 def pack_use(folder: Path) -> Iterator[UseEntry]:
     """Keep of each arm which experts it chose; of one whose choices were damaged nothing, so that it is missed."""
     for record, raw in list_use(folder):
-        found = record.unknown if raw is None else _pack_trace(raw)
+        found = record.unknown if raw is None else adapt(TraceEntry).validate_json(adapt(RawTrace).dump_json(raw))
         if found is not None:
             yield UseEntry(arm=record.arm, block=record.block, start=record.start, found=found)
-
-
-def _pack_trace(raw: RawTrace) -> TraceEntry:
-    return TraceEntry(
-        experts=raw.experts,
-        top_k=raw.top_k,
-        prompt_len=raw.prompt_len,
-        tokens_a_step=raw.tokens_a_step,
-        texts=tuple(map(_pack_text, raw.texts)),
-        again=tuple(map(_pack_text, raw.again)),
-    )
-
-
-def _pack_text(text: RawText) -> TextEntry:
-    return TextEntry(tokens=tuple(text.tokens), layers=tuple(text.layers))
 
 
 def unpack_use(entry: UseEntry, folder: Path) -> None:
@@ -163,7 +148,7 @@ def _build_handoff(folder: Path, subject: HandoffSubject) -> Handoff:
         is_complete=session.is_complete,
         arms={arm: _pack_arm(found) for arm, found in record.arms.items()},
         problems=tuple(clean_text(problem) for problem in find_problems(session, scenario)[:MAX_PROBLEMS]),
-        windows=tuple(_pack_window(folder, entry.file, _place(entry)) for entry in _readable(folder, session)),
+        windows=tuple(_pack_window(folder, entry) for entry in _readable(folder, session)),
         answers=tuple(pack_answers(found) for found in session.answers if found.problem is None),
         kernels=record.kernels,
         profile=pack_profile(read_attribution(folder)),
@@ -173,15 +158,10 @@ def _build_handoff(folder: Path, subject: HandoffSubject) -> Handoff:
     )
 
 
-def _readable(folder: Path, session: Session) -> list[Any]:
+def _readable(folder: Path, session: Session) -> list[IndexLine]:
     """The windows that could be read; one that could not is already a problem of the session."""
     read = {window.run.source for window in session.windows}
     return [entry for entry in read_entries(folder) if str(folder / entry.file) in read]
-
-
-def _place(entry: Any) -> dict[str, Any]:
-    fields = ("arm", "block", "start", "index", "role", "begun_s", "ended_s")
-    return {**{name: getattr(entry, name) for name in fields}, "telemetry": dict(entry.telemetry)}
 
 
 def _pack_arm(arm: ArmRecord) -> ArmFacts:
@@ -190,9 +170,15 @@ def _pack_arm(arm: ArmRecord) -> ArmFacts:
     return ArmFacts(facts=facts, start_sha256=hashlib.sha256(start).hexdigest())
 
 
-def _pack_window(folder: Path, name: str, place: Mapping[str, Any]) -> WindowEntry:
-    line = orjson.loads(NOT_JSON.sub(rb'\1"\2"', read_bytes(folder / name)))
-    return WindowEntry(record=reduce_record(line), **place)
+def _place(entry: IndexLine | WindowEntry) -> dict[str, Any]:
+    """The fields that say where a window stands."""
+    fields = ("arm", "block", "start", "index", "role", "begun_s", "ended_s", "telemetry")
+    return {name: getattr(entry, name) for name in fields}
+
+
+def _pack_window(folder: Path, entry: IndexLine) -> WindowEntry:
+    line = orjson.loads(NOT_JSON.sub(rb'\1"\2"', read_bytes(folder / entry.file)))
+    return WindowEntry(record=reduce_record(line), **_place(entry))
 
 
 def reduce_record(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,13 +243,12 @@ def unpack_folder(
     )
     writer = ResultWriter.create(folder, record, scenario_text)
     for window in handoff.windows:
-        writer.add_window(orjson.dumps(window.record, option=orjson.OPT_SORT_KEYS) + b"\n", **window.place)
+        writer.add_window(orjson.dumps(window.record, option=orjson.OPT_SORT_KEYS) + b"\n", **_place(window))
     for entry in handoff.answers:
         unpack_answers(entry, folder)
     for used in handoff.expert_use:
         unpack_use(used, folder)
-    last_s = max((window.ended_s for window in handoff.windows), default=0.0)
-    last_s = max(last_s, handoff.ended_s)
+    last_s = max([handoff.ended_s, *(window.ended_s for window in handoff.windows)])
     for problem in handoff.problems:
         writer.add_problem(problem, last_s)
     if handoff.profile is not None:

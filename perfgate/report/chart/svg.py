@@ -64,7 +64,7 @@ def round_step(span: float, count: int) -> float:
     return min((step * power for step in STEPS), key=lambda step: abs(span / step - count))
 
 
-def find_span(values: Iterable[float], *, pad: float = 0.06, least: float = 1e-9) -> tuple[float, float]:
+def find_span(values: Iterable[float], *, pad: float = 0.06) -> tuple[float, float]:
     """The range of `values`, widened by `pad` of it; values that hardly differ get one percent around them.
 
     Numbers beyond ABSURD are left out: pages show broken evidence too, and one such number would flatten all others.
@@ -73,7 +73,7 @@ def find_span(values: Iterable[float], *, pad: float = 0.06, least: float = 1e-9
     if not found:
         return 0.0, 1.0
     low, high = min(found), max(found)
-    room = max((high - low) * pad, abs(high) * 0.005, least)
+    room = max((high - low) * pad, abs(high) * 0.005, 1e-9)
     return low - room, high + room
 
 
@@ -242,9 +242,9 @@ def dot(at: Point, outline: str, style: str, *, radius: float = 4.5, hint: str =
     return SvgElement(tag="path", style=f"mark {style}", at={"d": Safe(_join(points) + "Z")}, hint=hint)
 
 
-def cross(at: Point, style: str, *, radius: float = 4.0, hint: str = "") -> SvgElement:
+def cross(at: Point, style: str, *, hint: str = "") -> SvgElement:
     """A sign for what does not count."""
-    (x, y), r = at, radius
+    (x, y), r = at, 4.0
     strokes = [_join([(x - r, y - r), (x + r, y + r)]), _join([(x - r, y + r), (x + r, y - r)])]
     return SvgElement(tag="path", style=f"mark {style}", at={"d": Safe("".join(strokes))}, hint=hint)
 

@@ -39,7 +39,7 @@ TAIL_POINTS = 90
 BODY_SHOWN = (0.01, 0.985)
 MARKED = (0.5, 0.9, 0.99, 0.999)
 TABLED = (0.5, 0.9, 0.95, 0.99, 0.999)
-HEIGHT, ABOVE, BELOW, GAP = 210.0, 34.0, 46.0, 62.0
+HEIGHT, ABOVE, BELOW = 210.0, 34.0, 46.0
 # Fewer samples than this beyond a quantile say nothing of it.
 MIN_BEYOND = 5
 

@@ -85,7 +85,7 @@ def _say_meaning(view: View) -> str:
     """The finding as a sentence; of a void session its first cause, whole."""
     if view.headline.outcome is Outcome.INVALID and view.reasons:
         return view.reasons[0]
-    return f"{view.headline.write_finding(str, is_alone=True)}."
+    return f"{view.headline.write_finding(str)}."
 
 
 def _pick_reasons(view: View) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class Headline:
         `is_named` puts the scenario into it. A line that stands alone names every loss.
         """
         begun = f"{self.answer} {clean(self.scenario)}: " if is_named else f"{self.answer}: "
-        return begun + (self.write_finding(clean, is_alone=True) if is_alone else self.write_short(clean, len(begun)))
+        return begun + (self.write_finding(clean) if is_alone else self.write_short(clean, len(begun)))
 
     def write_gist(self, clean: Callable[[str], str]) -> str:
         """Write the outcome, the scenario and what decided in a few words, over a fold that has the rest."""
@@ -81,9 +81,9 @@ class Headline:
                 shown.insert(1, clause)
         return "; ".join(shown)
 
-    def write_finding(self, clean: Callable[[str], str], *, is_alone: bool) -> str:
+    def write_finding(self, clean: Callable[[str], str]) -> str:
         """Write what stands behind the outcome."""
-        return "; ".join(self._list_clauses(clean, is_alone=is_alone))
+        return "; ".join(self._list_clauses(clean, is_alone=True))
 
     def _list_clauses(self, clean: Callable[[str], str], *, is_alone: bool) -> Iterator[str]:
         yield clean(self.finding)

@@ -297,11 +297,11 @@ def read_lines(log: Path, known: int) -> list[str]:
         return file.read().decode("utf-8", "replace").splitlines()
 
 
-def read_telling_lines(log: Path, words: tuple[str, ...], limit: int = 3) -> list[str]:
+def read_telling_lines(log: Path, words: tuple[str, ...]) -> list[str]:
     """Pick the last lines of a log that name a fault, shortened; the last line at all where none does."""
     try:
         lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     except OSError:
         return []
     telling = [line for line in lines[-400:] if any(word in line for word in words)]
-    return [line[:200] for line in (telling or lines[-1:])[-limit:]]
+    return [line[:200] for line in (telling or lines[-1:])[-3:]]

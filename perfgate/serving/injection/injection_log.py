@@ -22,9 +22,9 @@ def announce(kind: str, amount: float) -> None:
     print(f"{PROOF}: {kind}:{amount:g}", flush=True)
 
 
-def log_injected(kind: str, *, steps: int, injected_us: float, **more: float) -> None:
-    """Say in the server's log what the last `steps` steps were made to spend."""
-    facts = {"kind": kind, "steps": steps, "injected_us": round(injected_us, 3), **more}
+def log_injected(kind: str, *, injected_us: float, **more: float) -> None:
+    """Say in the server's log what the last PERIOD steps were made to spend."""
+    facts = {"kind": kind, "steps": PERIOD, "injected_us": round(injected_us, 3), **more}
     print(f"{MEASURED}{json.dumps(facts)}", flush=True)
 
 
@@ -54,7 +54,7 @@ class Tally:
         self.steps += 1
         self.injected_us += injected_us
         if self.steps % PERIOD == 0:
-            log_injected(self.kind, steps=PERIOD, injected_us=self.injected_us)
+            log_injected(self.kind, injected_us=self.injected_us)
             self.injected_us = 0.0
 
 

@@ -78,7 +78,6 @@ class Spin:
     def _tell(self, calls: int, spent_us: float) -> None:
         log_injected(
             self._kind,
-            steps=PERIOD,
             injected_us=spent_us + calls * self.overhead_us,
             calls=calls,
             spent_us=round(spent_us, 3),

@@ -107,7 +107,7 @@ class Sizes:
 
     `attention_width` is the number of heads times the size of a value. Widths that a model does not have are 0, as are the
     ranks of a model whose attention is not compressed. `routed_scale` multiplies the sum of the routed experts.
-    `is_clamped` tells gpt-oss's activation from plain SwiGLU. `qk_norm` is the weight of norms over queries and keys.
+    `is_clamped` tells gpt-oss's activation from plain SwiGLU.
     """
 
     layers: int
@@ -122,7 +122,6 @@ class Sizes:
     value_rank: int = 0
     routed_scale: float = 1.0
     is_clamped: bool = False
-    qk_norm: float = 1.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +172,7 @@ def _choose_spreads(sizes: Sizes) -> Mapping[Role, float]:
     mixed = activation * math.sqrt(_sum_squares(sizes.experts, sizes.top_k)) * sizes.routed_scale
     return {
         "norm": 1.0,
-        "qk_norm": sizes.qk_norm,
+        "qk_norm": 1.4,
         "cache_scale": 1.0,
         "embedding": 1.0,
         "head": LOGIT_SPREAD * _per_input(sizes.hidden),
