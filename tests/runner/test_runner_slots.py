@@ -206,7 +206,7 @@ def library(tmp_path_factory):
     ],
 )
 def test_lock__a_server_over_several_gpus_sees_them_by_number(library, tmp_path, case):
-    """As many as a slot of the label holds. SGLang reads a number for each GPU of several ranks, and fails on a UUID."""
+    """As many as a slot of the label holds. Several go by number."""
     count, options, before, visible, taken = case
     (tmp_path / "locks").mkdir()
     code = LOCK.format(count=count, options=options, code=SHOW)
