@@ -293,6 +293,8 @@ def test_list_services__prefill_and_decode_apart(tmp_path, reaper):
 def test_server__over_several_gpus_has_nccl_tell_its_transports(tmp_path, reaper, gpus, inherited, level):
     said = {} if inherited is None else {"NCCL_DEBUG": inherited}
     with build_server(tmp_path, reaper, "ok", args=("--tp-size", str(gpus)), **said) as server:
+        # Before its program is there, a process has no variables.
+        server.wait_ready()
         [pid] = server.leaders
 
         assert psutil.Process(pid).environ().get("NCCL_DEBUG") == level
