@@ -130,19 +130,22 @@ def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
 def load_settings(path: Path) -> Settings:
     """Read the file. Raise InputError naming the field that is wrong."""
     settings = read_settings(path, Settings, "`perfgate github init` writes one (docs/how-to/github.md)")
-    for hardware, machine in settings.hardware.items():
-        for scenario in (*machine.scenarios, *machine.smoke):
-            require_gpus(f"{path}: hardware.{hardware}", hardware, scenario)
+    require_slots(settings, f"{path}: hardware.")
     return settings
 
 
-def require_gpus(where: str, hardware: str, scenario: str) -> None:
-    """Raise InputError for a shipped scenario that takes more or fewer GPUs than the slots of its machine hold."""
-    if scenario not in list_scenarios():
-        return
-    gpus, (kind, count) = max(1, load_scenario(scenario).server.gpus), split_set(hardware)
-    if gpus != (count or 1):
-        raise InputError(
-            f"{where}: {scenario} takes {format_count(gpus, 'GPU')}; list it under "
-            f"[hardware.{name_set(kind, gpus)}], whose slots hold as many (docs/how-to/runners.md)"
-        )
+def require_slots(settings: Settings, where: str) -> None:
+    """Raise InputError for a shipped scenario that takes more or fewer GPUs than the slots of its machine hold.
+
+    `where` is what stands before the machine's name in the message.
+    """
+    for hardware, machine in settings.hardware.items():
+        kind, count = split_set(hardware)
+        shipped = (name for name in (*machine.scenarios, *machine.smoke) if name in list_scenarios())
+        for scenario in shipped:
+            gpus = max(1, load_scenario(scenario).server.gpus)
+            if gpus != count:
+                raise InputError(
+                    f"{where}{hardware}: {scenario} takes {format_count(gpus, 'GPU')}; list it under "
+                    f"[hardware.{name_set(kind, gpus)}], whose slots hold as many (docs/how-to/runners.md)"
+                )

@@ -15,7 +15,7 @@ from perfgate.github.adoption import SETTINGS_FILE, create_label, list_steps, pl
 from perfgate.github.client import connect, find_server
 from perfgate.github.events import LABEL, find_repository, find_sha, read_event
 from perfgate.github.planning import plan_measurement
-from perfgate.github.settings import MachineSettings, Settings, format_jobs, load_settings, require_gpus
+from perfgate.github.settings import MachineSettings, Settings, format_jobs, load_settings, require_slots
 from perfgate.scenario.catalog import list_scenarios
 from perfgate.scenario.schema import NAME
 
@@ -46,20 +46,13 @@ def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str
     if kept:
         known = load_settings(settings)
     else:
-        _require_slots(known)
+        require_slots(known, "--hardware ")
     save_files(files)
     has_label, label = _make_label(repository)
     steps = list_steps(repository, find_server(), sorted(known.hardware), has_label=has_label)
     lines = [*map(str, files), *kept, label, "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
     print_result(style, {"files": [str(path) for path in files], "label": label, "steps": steps}, *lines)
     return 0
-
-
-def _require_slots(settings: Settings) -> None:
-    """Raise InputError for settings that no other command would read."""
-    for hardware, machine in settings.hardware.items():
-        for scenario in machine.scenarios:
-            require_gpus(f"--hardware {hardware}", hardware, scenario)
 
 
 def _make_label(repository: str) -> tuple[bool, str]:
