@@ -52,10 +52,10 @@ def name_set(label: str, gpus: int) -> str:
     return label if gpus == 1 else f"{label}-x{gpus}"
 
 
-def split_set(label: str) -> tuple[str, int | None]:
-    """Return the label of each GPU of a set, and how many it holds; None for a label that is a single GPU's."""
-    found = re.fullmatch(r"(.+)-x([1-9]\d?)", label)
-    return (label, None) if found is None else (found[1], int(found[2]))
+def split_set(label: str) -> tuple[str, int]:
+    """Return the label of each GPU of a set, and how many it holds: the other way of `name_set`."""
+    found = re.fullmatch(r"(.+)-x([2-9]|[1-9]\d)", label)
+    return (label, 1) if found is None else (found[1], int(found[2]))
 
 
 def find_label_of_facts(facts: Mapping[str, str]) -> str:

@@ -128,7 +128,7 @@ def choose_count(gpus: int | None, hardware: str | None) -> int:
         return gpus or 1
     if gpus is not None:
         raise InputError("--gpus: --hardware says how many a slot has; give one of the two")
-    return split_set(hardware)[1] or 1
+    return split_set(hardware)[1]
 
 
 def name_visible(readings: Sequence[Reading], taken: Sequence[str]) -> dict[str, str]:
