@@ -25,7 +25,6 @@ _RANK = re.compile(r"TP(\d+)")
 # "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", by NCCL, and what engines say where their own all-reduce is not set up.
 _TRANSPORT = re.compile(r"NCCL INFO Channel \d+\S* : \S+ -> \S+ (?:\[\w+\] )?via ([\w/]+)")
 _REFUSED = re.compile(r"Setup Custom allreduce failed.*|Custom ?[Aa]ll[Rr]educe\w* is disabled because.*")
-UNKNOWN = "unknown"
 
 
 def describe_start(server: Server) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def read_sums(launch: Launch, log: Path) -> dict[str, str]:
     if launch.layout.server_gpus < 2:
         return {}
     text = log.read_text(encoding="utf-8", errors="replace")
-    transports = " + ".join(sorted(set(_TRANSPORT.findall(text)))) or UNKNOWN
+    transports = " + ".join(sorted(set(_TRANSPORT.findall(text)))) or "unknown"
     refused = _REFUSED.search(text)
     return {"nccl_transports": transports} | ({} if refused is None else {"custom_all_reduce": refused[0][:MAX_TEXT]})
 
