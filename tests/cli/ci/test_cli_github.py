@@ -1276,6 +1276,14 @@ def make_checkout(tmp_path):
     return root
 
 
+def make_settings(tmp_path, text):
+    """Settings that are in a checkout already."""
+    settings = make_checkout(tmp_path) / ".github" / "perfgate.toml"
+    settings.parent.mkdir()
+    settings.write_text(text)
+    return settings
+
+
 def adopt(tmp_path, *more, commit=NEW, scenario="gpt-oss-20b-shape-mxfp4-mixed-c16"):
     options = ["--repository", "sgl/sglang", "--commit", commit, "--hardware", "h20", "--hardware", "h100"]
     return main(["github", "init", *options, "--to", str(tmp_path), "--scenario", scenario, *more])
@@ -1357,12 +1365,9 @@ def test_init__brings_a_repository_to_another_commit(tmp_path, capsys):
 @pytest.mark.usefixtures("server")
 def test_init__names_the_machines_of_the_settings_that_it_keeps(tmp_path, capsys):
     """A required status of a machine that no settings have would never come."""
-    root = make_checkout(tmp_path)
-    settings = root / ".github" / "perfgate.toml"
-    settings.parent.mkdir()
-    settings.write_text('[hardware.h200]\nscenarios = ["gpt-oss-20b-shape-mxfp4-mixed-c16"]\n')
+    settings = make_settings(tmp_path, '[hardware.h200]\nscenarios = ["gpt-oss-20b-shape-mxfp4-mixed-c16"]\n')
 
-    assert adopt(root) == 0
+    assert adopt(settings.parents[1]) == 0
     said = capsys.readouterr().out
     assert "the statuses perfgate/h200 of the default branch" in said
     assert "A machine of each kind: h200: " in said
@@ -1370,14 +1375,11 @@ def test_init__names_the_machines_of_the_settings_that_it_keeps(tmp_path, capsys
 
 @pytest.mark.usefixtures("server")
 def test_init__keeps_no_settings_that_it_cannot_read(tmp_path, capsys):
-    root = make_checkout(tmp_path)
-    settings = root / ".github" / "perfgate.toml"
-    settings.parent.mkdir()
-    settings.write_text("[hardware.h200]\nscenarios = []\n")
+    settings = make_settings(tmp_path, "[hardware.h200]\nscenarios = []\n")
 
-    assert adopt(root) == 2
+    assert adopt(settings.parents[1]) == 2
     assert f"{settings}: hardware.h200.scenarios: " in capsys.readouterr().err
-    assert not (root / ".github" / "workflows").exists()
+    assert not (settings.parent / "workflows").exists()
 
 
 @pytest.mark.usefixtures("server")
