@@ -245,7 +245,8 @@ def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, 
 def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
     """The other rules on the same windows, over the metrics that gate, at a length at which blocks are left as history.
 
-    A growth over a start is no number of a window, and none of those rules asks about it.
+    None where no metric gates, as by noise of which none is known to answer a slow-down. A growth over a start is no number
+    of a window, and none of those rules asks about it.
     """
     looks = [look for look in case.scenario.blocks.looks if look <= min(max(Counter(case.rigs).values()), RIVAL_BLOCKS)]
     if not looks:
@@ -253,5 +254,7 @@ def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int
     session = Composer(case=case).compose(((0, False),))
     gated = fix_policy(session, case.scenario, shelf.take() if shelf else None).gated
     gated = tuple(name for name in gated if not METRICS[name].growth_of)
+    if not gated:
+        return None
     picks = sample(list_picks(case, looks[-1]), limit, SEED)
     return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}
