@@ -435,9 +435,10 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
             words = row.command[2:] if row.command[0] == "--python" else row.command
             script = campaign.ROOT / words[0].removeprefix("{root}/")
             assert find_spec(words[1]) if words[0] == "-m" else script.is_file()
-        elif row.command[0] == "run" and "{root}" not in row.scenario:
-            assert load_scenario(row.scenario).blocks.windows >= 3
-            assert row.gpus == max(1, load_scenario(row.scenario).server.gpus)
+        elif row.command[0] == "run":
+            scenario = load_scenario(row.scenario.replace("{root}", str(campaign.ROOT)))
+            assert scenario.blocks.windows >= 3
+            assert row.gpus == max(1, scenario.server.gpus)
         assert row.block_s <= row.first_s
 
 
