@@ -8,7 +8,8 @@
 # ARCHIVES is a folder of what bundle.py packed; other releases and engines than the bundle's are laid beside it. SECONDS is how
 # long the slots may measure in all. A call returns after WAIT_S seconds, or when all slots have ended, and leaves in $OUT what
 # they have: `cat lease.tar.xz.* | tar -xJ`. Compile caches are cold at first: a first block takes three to five minutes more. The
-# call in which the last slot ended leaves them in $OUT, too: `cat caches.tar.xz.* > ARCHIVES/caches.tar.xz` warms the next machine.
+# call in which the last slot ended leaves them in $OUT, too, for the next machine, half as large after
+# `cat caches.tar.xz.* | xz -d | xz -9e > ARCHIVES/caches.tar.xz`.
 #
 # Once all slots have ended, `start` may share the GPUs out anew: its slots are numbered on, and find what earlier ones compiled.
 set -euo pipefail
@@ -90,7 +91,7 @@ case ${1:-} in
     ;;
   wait) wait_slots "$2" ;;
   *)
-    sed -n '2,13s/^# \{0,1\}//p' "$0"
+    sed -n '2,14s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
