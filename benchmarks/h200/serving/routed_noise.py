@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil, expm1, log, pi, sqrt
+from math import expm1, log, sqrt
 from pathlib import Path
-from statistics import NormalDist, mean, median, pvariance, stdev
+from statistics import mean, median, pvariance, stdev
 
 from benchmarks.h200.serving.outcomes import list_outcome
 from benchmarks.history import restore_all
@@ -33,7 +33,6 @@ H100 = ROUTED.parents[2] / "h100" / "serving"
 PAGE, H100_PAGE = ROUTED / "README.md", H100 / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
-ALPHA, POWER = 0.01, 0.9
 # Of an answer; random ids may lead all prompts into one text, of which agreement says little.
 FIRST_TOKENS = 16
 ANSWERED = "Answers: "
@@ -89,11 +88,6 @@ def write_tables(stored: Sequence[Stored]) -> str:
             (row for one in measured for row in list_differences(one)),
         ),
         (
-            "What the scatter of windows alone costs",
-            ("folder", "metric", "margin", "scatter of a block's difference", "blocks for 1 % false alarms, 90 % power"),
-            (row for one in measured for row in list_needs(one)),
-        ),
-        (
             "Counters of equal arms, each block by itself",
             ("counter", "blocks", "same in all windows", "scattered", "arms apart"),
             list_counters(one for one in stored if one.is_equal),
@@ -144,22 +138,6 @@ def list_differences(stored: Stored) -> Iterator[Sequence[str]]:
     for block in range(stored.verdict.blocks):
         cells = (f"{100 * expm1(differences[metric][block]):+.1f} %" if metric in differences else "" for metric in SHOWN)
         yield (f"`{stored.name}`", "equal" if stored.is_equal else "unlike", str(block + 1), *cells)
-
-
-def list_needs(stored: Stored) -> Iterator[Sequence[str]]:
-    """A row a metric: how many blocks a loss of the margin's size takes where starts differ by their windows' scatter alone.
-
-    The difference of two medians of n normal values scatters by sqrt(pi / n) times one value; a one-sided test of level alpha
-    finds a loss d with power p after ((z(1 - alpha) + z(p)) s / d)^2 differences of scatter s. Starts that differ cost more.
-    """
-    policy = fix_policy(stored.session, stored.scenario, None)
-    windows = [one for one in stored.session.windows if one.role is not Role.WARMUP]
-    z = NormalDist().inv_cdf(1 - ALPHA) + NormalDist().inv_cdf(POWER)
-    for metric, title in SHOWN.items():
-        scatter = measure_scatter(windows, metric) * sqrt(pi / stored.scenario.blocks.windows)
-        margin = policy.margin_log(metric)
-        blocks = max(2, ceil((z * scatter / margin) ** 2))
-        yield (f"`{stored.name}`", title, f"{100 * expm1(margin):.0f} %", f"{100 * scatter:.1f} %", str(blocks))
 
 
 def list_counters(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
