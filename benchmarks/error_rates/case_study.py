@@ -37,6 +37,8 @@ from perfgate.verdict.series import read_series
 
 RIVAL_BLOCKS = 2
 """Blocks of the comparison with other rules: what the verdict mostly needs, so that all see as much."""
+RIVAL_HISTORY = 10
+"""Blocks of equal arms below which a comparison with other rules counts too little to be told."""
 
 ORDERED = "output_tok_per_s"
 TAIL_METRICS = ("p99_itl_ms", "es5_itl_ms", "p95_itl_ms", "max_itl_ms", STEP)
@@ -245,16 +247,16 @@ def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, 
 def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
     """The other rules on the same windows, over the metrics that gate, at a length at which blocks are left as history.
 
-    None where no metric gates, as by noise of which none is known to answer a slow-down. A growth over a start is no number
-    of a window, and none of those rules asks about it.
+    None where equal arms of this design are few. A growth over a start is no number of a window, and none of those rules asks
+    about it.
     """
+    if quiet is None or len(quiet.blocks) < RIVAL_HISTORY:
+        return None
     looks = [look for look in case.scenario.blocks.looks if look <= min(max(Counter(case.rigs).values()), RIVAL_BLOCKS)]
     if not looks:
         return None
     session = Composer(case=case).compose(((0, False),))
     gated = fix_policy(session, case.scenario, shelf.take() if shelf else None).gated
     gated = tuple(name for name in gated if not METRICS[name].growth_of)
-    if not gated:
-        return None
     picks = sample(list_picks(case, looks[-1]), limit, SEED)
     return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}

@@ -34,14 +34,14 @@ def read_values(case: Case, metrics: Sequence[str]) -> Floats:
     )
 
 
-def judge_all(case: Case, quiet: Case | None, picks: Sequence[Pick], metrics: Sequence[str]) -> list[dict[str, Any]]:
+def judge_all(case: Case, quiet: Case, picks: Sequence[Pick], metrics: Sequence[str]) -> list[dict[str, Any]]:
     """How often each rule alarms over `picks`: on all their windows, and on the first window of each arm of each block.
 
     Rules on history see the A/A windows of `quiet` that are not in the replay, oldest first, each window a run: those of the
     replay's own rig, where there are some, as stored noise is.
     """
     values = read_values(case, metrics)
-    past = values[:0] if quiet is None else read_values(quiet, metrics)
+    past = read_values(quiet, metrics)
     higher = np.array([METRICS[name].better is Better.HIGHER for name in metrics])
     singles: list[Pick] = [((index, swapped),) for index in range(len(values)) for swapped in _swaps(case)]
     rows = []
@@ -67,9 +67,9 @@ def gather_arms(values: Floats, pick: Pick, windows: int | None = None) -> tuple
     return np.concatenate(base)[None], np.concatenate(candidate)[None]
 
 
-def list_foreign(quiet: Case | None, rig: object) -> set[int]:
+def list_foreign(quiet: Case, rig: object) -> set[int]:
     """The A/A blocks that are no history for `rig`: those of other rigs, as long as it has some of its own."""
-    if quiet is None or rig not in quiet.rigs:
+    if rig not in quiet.rigs:
         return set()
     return {index for index, own in enumerate(quiet.rigs) if own != rig}
 
