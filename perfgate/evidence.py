@@ -79,6 +79,11 @@ CodeChange = Literal["", "same", "other"]
 """Whether a kernel's machine code is the same in both arms; empty where no compiler left it on disk."""
 
 
+Size = Annotated[int, Field(ge=0, lt=2**53)]
+STRICT = ConfigDict(extra="forbid", strict=True)
+"""Of what a hand-off from a job that ran foreign code carries as it is: nothing is converted or passed over on reading."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchShape:
     """How a kernel was launched: blocks of the grid and threads of a block along x, y and z, and what a block takes of a GPU.
@@ -86,10 +91,11 @@ class LaunchShape:
     `registers` are those of a thread. They and the shared memory follow from the machine code, which itself stands in no trace.
     """
 
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    registers: int
-    shared_bytes: int
+    grid: tuple[Size, Size, Size]
+    block: tuple[Size, Size, Size]
+    registers: Size
+    shared_bytes: Size
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,8 @@ from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, SmallCount
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
-from perfgate.results.profiling.attribution import TOP
+from perfgate.results.expert_use import RawTrace
+from perfgate.results.profiling.attribution import TOP, LaunchDifference, LayerDifference
 from perfgate.results.profiling.host_counts import HostCount
 from perfgate.results.records import Seconds
 from perfgate.stats.expert_use import Unknown
@@ -47,10 +48,6 @@ MAX_PROBLEMS = 50
 MAX_PROMPTS = 64
 MAX_ANSWER = 4096
 MAX_TEXT = MAX_LINE
-MAX_TEXTS = 32
-MAX_TRACED = 128
-MAX_LAYERS = 128
-MAX_CHOICES = 4096
 MAX_LAUNCHES = 8
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
@@ -62,7 +59,6 @@ Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
 Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
-Choices = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=MAX_CHOICES)]
 Rate = Number | Literal["Infinity", "inf", "trace"]
 
 
@@ -114,25 +110,6 @@ class AnswerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class ShapeEntry:
-    """How a kernel was launched."""
-
-    grid: tuple[Count, Count, Count]
-    block: tuple[Count, Count, Count]
-    registers: Count
-    shared_bytes: Count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class LaunchEntry:
-    """One way to launch a kernel, calls a forward step in both arms."""
-
-    shape: ShapeEntry
-    base_count: Number
-    candidate_count: Number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class KernelEntry:
     """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
 
@@ -145,20 +122,11 @@ class KernelEntry:
     candidate_us: Number
     base_count: Number
     candidate_count: Number
-    launches: Annotated[tuple[LaunchEntry, ...], Field(fail_fast=True, max_length=MAX_LAUNCHES)] = ()
+    launches: Annotated[tuple[LaunchDifference, ...], Field(fail_fast=True, max_length=MAX_LAUNCHES)] = ()
     code: CodeChange = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class TracedLayerEntry:
-    """One kind of layer in both arms, a forward step: a word of ours and two numbers."""
-
-    layer: TracedLayer
-    base_us: Number
-    candidate_us: Number
-
-
-def _check_kinds(layers: tuple[TracedLayerEntry, ...]) -> tuple[TracedLayerEntry, ...]:
+def _check_kinds(layers: tuple[LayerDifference, ...]) -> tuple[LayerDifference, ...]:
     """A kind told twice would stand twice among the few that a comment shows."""
     if len({one.layer for one in layers}) < len(layers):
         raise ValueError("a kind of layer that is listed twice")
@@ -182,31 +150,11 @@ class ProfileEntry:
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
     layers: Annotated[
-        tuple[TracedLayerEntry, ...], Field(fail_fast=True, max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
+        tuple[LayerDifference, ...], Field(fail_fast=True, max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
     ] = ()
     has_launches: bool = False
     same_code: SmallCount = 0
     host: Annotated[tuple[HostCount, ...], AfterValidator(_check_parts)] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class TextEntry:
-    """The token ids of a random text, and for each layer the experts that were chosen for them, as base64."""
-
-    tokens: Annotated[tuple[Count, ...], Field(fail_fast=True, max_length=MAX_TRACED)]
-    layers: Annotated[tuple[Choices, ...], Field(fail_fast=True, min_length=1, max_length=MAX_LAYERS)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class TraceEntry:
-    """Which experts a server chose: texts, and some of them a second time."""
-
-    experts: Ordinal
-    top_k: Ordinal
-    prompt_len: Ordinal
-    tokens_a_step: Ordinal
-    texts: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=2, max_length=MAX_TEXTS)]
-    again: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=1, max_length=MAX_TEXTS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -216,7 +164,7 @@ class UseEntry:
     arm: Arm
     block: Ordinal
     start: Ordinal
-    found: TraceEntry | Unknown
+    found: RawTrace | Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from perfgate.github.handoff.handoff import (
     ArmFacts,
     Handoff,
     ReplyEntry,
-    TraceEntry,
     UseEntry,
     WindowEntry,
     describe,
@@ -38,15 +37,13 @@ from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
-from perfgate.results.expert_use import RawTrace, list_use, parse_raw, store_use
+from perfgate.results.expert_use import list_use, store_use
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import HANDED_OVER, ArmRecord, IndexLine, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Check, Equivalence
 from perfgate.scenario.schema import parse_scenario
-from perfgate.stats.expert_use import Unknown
-from perfgate.storage.schema import adapt
 from perfgate.verdict.validity.admission import find_problems
 
 
@@ -105,15 +102,14 @@ def _write_reply(reply: ReplyEntry, prompt: list[int]) -> dict[str, Any]:
 def pack_use(folder: Path) -> Iterator[UseEntry]:
     """Keep of each arm which experts it chose; of one whose choices were damaged nothing, so that it is missed."""
     for record, raw in list_use(folder):
-        found = record.unknown if raw is None else adapt(TraceEntry).validate_json(adapt(RawTrace).dump_json(raw))
+        found = record.unknown if raw is None else raw
         if found is not None:
             yield UseEntry(arm=record.arm, block=record.block, start=record.start, found=found)
 
 
 def unpack_use(entry: UseEntry, folder: Path) -> None:
     """Write an arm's choices into a result folder, where they are judged as if they had been made here."""
-    found = entry.found if isinstance(entry.found, Unknown) else parse_raw(asdict(entry.found))
-    store_use(folder, found, arm=entry.arm, block=entry.block, start=entry.start)
+    store_use(folder, entry.found, arm=entry.arm, block=entry.block, start=entry.start)
 
 
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import CodeChange, KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
+from perfgate.evidence import STRICT, CodeChange, KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
 from perfgate.results.profiling.host_counts import HostCount
 
+Amount = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
 
@@ -18,8 +22,9 @@ class LaunchDifference:
     """One way to launch a kernel that an arm takes more often: calls per forward step."""
 
     shape: LaunchShape
-    base_count: float
-    candidate_count: float
+    base_count: Amount
+    candidate_count: Amount
+    __pydantic_config__ = STRICT
 
     @property
     def more(self) -> float:
@@ -31,8 +36,8 @@ class LaunchDifference:
 class TimeDifference:
     """What both arms spend on the same, in microseconds per forward step."""
 
-    base_us: float
-    candidate_us: float
+    base_us: Amount
+    candidate_us: Amount
 
     @property
     def difference_us(self) -> float:
@@ -62,6 +67,7 @@ class LayerDifference(TimeDifference):
     """One kind of layer in both arms: microseconds per forward step, over all layers of that kind."""
 
     layer: TracedLayer
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
