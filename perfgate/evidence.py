@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Fingerprint, Window
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.stats.expert_use import ExpertUse
+from perfgate.storage.schema import FOREIGN, LOOSE, Count
 from perfgate_moe.proof.values import KernelProof
 
 
@@ -79,11 +80,6 @@ CodeChange = Literal["", "same", "other"]
 """Whether a kernel's machine code is the same in both arms; empty where no compiler left it on disk."""
 
 
-Size = Annotated[int, Field(ge=0, lt=2**53)]
-STRICT = ConfigDict(extra="forbid", strict=True)
-"""Of what a hand-off from a job that ran foreign code carries as it is: nothing is converted or passed over on reading."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchShape:
     """How a kernel was launched: blocks of the grid and threads of a block along x, y and z, and what a block takes of a GPU.
@@ -91,11 +87,11 @@ class LaunchShape:
     `registers` are those of a thread. They and the shared memory follow from the machine code, which itself stands in no trace.
     """
 
-    grid: tuple[Size, Size, Size]
-    block: tuple[Size, Size, Size]
-    registers: Size
-    shared_bytes: Size
-    __pydantic_config__ = STRICT
+    grid: tuple[Count, Count, Count]
+    block: tuple[Count, Count, Count]
+    registers: Count
+    shared_bytes: Count
+    __pydantic_config__ = FOREIGN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,13 +269,12 @@ class CellEvidence:
     session: Session
 
 
-_STORED = ConfigDict(extra="ignore", defer_build=True)
 # Beyond these no layer was timed, and ratios of two leave the range of doubles.
 Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]
 MIN_ROUNDS = 10
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STORED)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class LayerSamples:
     """Microseconds of one layer per round: candidate, base, and base once more as the control."""
 
@@ -288,7 +283,7 @@ class LayerSamples:
     candidate: tuple[Microseconds, ...]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STORED)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class Layer:
     """One shape at one number of tokens. `floor_us` is its roofline; absent where the card's ceilings were not measured."""
 

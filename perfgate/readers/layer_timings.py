@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Layer, LayerBlock, Microseconds
 from perfgate.results.records import SESSION_FILE
 from perfgate.storage.journal import read_bytes, read_json
-from perfgate.storage.schema import adapt, describe_first, parse_any
+from perfgate.storage.schema import LOOSE, adapt, describe_first, parse_any
 
 SUFFIX = ".json"
 # The same implementation timed twice is a control, and no line of its own.
@@ -92,7 +92,7 @@ def _lengths(layer: Layer) -> tuple[int, int]:
     return len(layer.samples_us.again), len(layer.samples_us.candidate)
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="ignore", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _SurveyCell:
     shape: str
     tokens: Annotated[int, Field(ge=1)]
@@ -100,7 +100,7 @@ class _SurveyCell:
     floor_us: Microseconds | None = None
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="ignore", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Survey:
     cells: Annotated[tuple[_SurveyCell, ...], Field(min_length=1)]
 

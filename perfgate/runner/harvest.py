@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
 from perfgate.runner.scrub import delete_tree, read_left_value
 from perfgate.runner.settings import Repository
+from perfgate.storage.schema import FOREIGN
 
 OFFER = "offer"
 CLAIM = "claim.json"
@@ -29,7 +30,7 @@ ORIGINS = ("schedule", "workflow_dispatch")
 Number = Annotated[int, Field(gt=0, lt=2**53)]
 
 
-@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+@record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class Claim:
     """Which run a job says it belongs to."""
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
-
-from pydantic import Field
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import STRICT, CodeChange, KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
+from perfgate.evidence import CodeChange, KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
 from perfgate.results.profiling.host_counts import HostCount
+from perfgate.storage.schema import FOREIGN, Amount
 
-Amount = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
 
@@ -24,7 +21,7 @@ class LaunchDifference:
     shape: LaunchShape
     base_count: Amount
     candidate_count: Amount
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = FOREIGN
 
     @property
     def more(self) -> float:
@@ -67,7 +64,7 @@ class LayerDifference(TimeDifference):
     """One kind of layer in both arms: microseconds per forward step, over all layers of that kind."""
 
     layer: TracedLayer
-    __pydantic_config__ = STRICT
+    __pydantic_config__ = FOREIGN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
