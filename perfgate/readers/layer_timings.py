@@ -19,7 +19,7 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import Layer, LayerBlock, Microseconds
 from perfgate.results.records import SESSION_FILE
 from perfgate.storage.journal import read_bytes, read_json
-from perfgate.storage.schema import LOOSE, adapt, describe_first, parse_any
+from perfgate.storage.schema import LOOSE, adapt, describe_first, find, parse_any
 
 SUFFIX = ".json"
 # The same implementation timed twice is a control, and no line of its own.
@@ -59,8 +59,8 @@ def _read(file: Path) -> LayerBlock:
     if not _has_benchmarks(stored):
         raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
     try:
-        facts = adapt(dict[str, str]).validate_python(_find_own(stored.get("machine_info")))
-        layers = [_read_layer(entry) for entry in stored["benchmarks"]]
+        facts = adapt(dict[str, str]).validate_python(find(stored, "machine_info.perfgate"))
+        layers = [adapt(Layer).validate_python(find(entry, "extra_info.perfgate")) for entry in stored["benchmarks"]]
     except ValidationError as error:
         found = describe_first(error, whole="machine_info.perfgate")
         raise EvidenceError(f"{file}: {found}; make it with benchmarks/kernels/test_layers.py") from None
@@ -77,15 +77,6 @@ def _read(file: Path) -> LayerBlock:
         facts=facts,
         layers={layer.name: layer for layer in layers},
     )
-
-
-def _read_layer(entry: Any) -> Layer:
-    return adapt(Layer).validate_python(_find_own(entry.get("extra_info") if isinstance(entry, dict) else None))
-
-
-def _find_own(info: Any) -> Any:
-    """What was stored under our name; None where there is nothing of ours."""
-    return info.get("perfgate") if isinstance(info, dict) else None
 
 
 def _lengths(layer: Layer) -> tuple[int, int]:

@@ -37,6 +37,13 @@ def _build(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+def find(value: Any, path: str) -> Any:
+    """Follow a dotted path through plain values; None where a step is missing."""
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
 def dump(record: object) -> dict[str, Any]:
     """The plain values that a record is stored as."""
     content: dict[str, Any] = adapt(type(record)).dump_python(record, mode="json")

@@ -24,7 +24,7 @@ from perfgate.errors import RunnerError
 from perfgate.runner.admission import RunnerJob
 from perfgate.runner.scrub import read_left_value
 from perfgate.runner.settings import Repository
-from perfgate.storage.schema import FOREIGN, adapt
+from perfgate.storage.schema import FOREIGN, adapt, find
 
 NOTE = "job.json"
 LEDGER = "ledger.jsonl"
@@ -93,16 +93,9 @@ def _find_user(told: Mapping[str, Any]) -> str:
 
     A command dispatches in the bot's name and says whose it was. What a person dispatches is that person's, whatever is said.
     """
-    sender = _find(told, "sender")
-    asked = _find(told, "inputs").get("asked_by") if sender.get("type") == "Bot" else None
-    people = (_find(told, "pull_request", "user").get("login"), asked, sender.get("login"))
+    asked = find(told, "inputs.asked_by") if find(told, "sender.type") == "Bot" else None
+    people = (find(told, "pull_request.user.login"), asked, find(told, "sender.login"))
     return next((found for found in people if isinstance(found, str) and found), UNKNOWN)
-
-
-def _find(payload: Any, *steps: str) -> Mapping[str, Any]:
-    for step in steps:
-        payload = payload.get(step) if isinstance(payload, dict) else None
-    return payload if isinstance(payload, dict) else {}
 
 
 def leave_note(home: Path, note: Note) -> None:
