@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Better
-from perfgate.history.imports.past import ForeignNumber, Past, PastRun, name_hardware
+from perfgate.history.imports.past import ForeignNumber, Past, PastRun
 from perfgate.history.trends import COMMIT, Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
@@ -82,7 +82,7 @@ def _read_result(path: Path, suite: str, result: _Result, past: Past) -> PastRun
         origin=ORIGIN,
         source=str(path),
         scenario=slug(past.scenario or suite)[:64],
-        hardware=name_hardware(past.hardware),
+        hardware=slug(past.hardware),
         at=datetime.fromtimestamp(result.date / 1e3, UTC),
         provenance=Provenance(commit=commit if COMMIT.fullmatch(commit) else "", runner=past.provenance.runner),
         workload={"suite": suite, "tool": result.tool},
