@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Fingerprint, Window
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.stats.expert_use import ExpertUse
+from perfgate.storage.schema import FOREIGN, LOOSE, Count
 from perfgate_moe.proof.values import KernelProof
 
 
@@ -86,10 +87,11 @@ class LaunchShape:
     `registers` are those of a thread. They and the shared memory follow from the machine code, which itself stands in no trace.
     """
 
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    registers: int
-    shared_bytes: int
+    grid: tuple[Count, Count, Count]
+    block: tuple[Count, Count, Count]
+    registers: Count
+    shared_bytes: Count
+    __pydantic_config__ = FOREIGN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,13 +269,12 @@ class CellEvidence:
     session: Session
 
 
-_STORED = ConfigDict(extra="ignore", defer_build=True)
 # Beyond these no layer was timed, and ratios of two leave the range of doubles.
 Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]
 MIN_ROUNDS = 10
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STORED)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class LayerSamples:
     """Microseconds of one layer per round: candidate, base, and base once more as the control."""
 
@@ -282,7 +283,7 @@ class LayerSamples:
     candidate: tuple[Microseconds, ...]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STORED)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class Layer:
     """One shape at one number of tokens. `floor_us` is its roofline; absent where the card's ceilings were not measured."""
 

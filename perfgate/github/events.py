@@ -16,6 +16,7 @@ from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
 from perfgate.github.handoff.subject import Sha
 from perfgate.runner.settings import Repository
+from perfgate.storage.schema import find
 
 MAX_EVENT_BYTES = 8 * 2**20
 NO_SHA = "0" * 40
@@ -63,14 +64,6 @@ def read_event(path: Path) -> dict[str, Any]:
     if not isinstance(payload, dict):
         raise InputError(f"{path}: no event, expected a JSON object")
     return payload
-
-
-def find(payload: Mapping[str, Any], path: str) -> Any:
-    """Follow a dotted path; None where a step is missing, as it is for a repository that was deleted."""
-    here: Any = payload
-    for step in path.split("."):
-        here = here.get(step) if isinstance(here, dict) else None
-    return here
 
 
 def find_sha(payload: Mapping[str, Any], path: str) -> str:

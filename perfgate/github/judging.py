@@ -17,8 +17,8 @@ from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.handoff import Handoff
 from perfgate.github.handoff.packages import PackagesEntry
+from perfgate.github.handoff.packing import find_scenario, unpack_handoffs
 from perfgate.github.handoff.subject import HandoffSubject
-from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, format_annotation
 from perfgate.github.runs.collecting import name_artifact
 from perfgate.github.settings import JudgingOptions, MatrixJob

@@ -8,7 +8,7 @@ from pathlib import Path
 from perfgate.errors import InputError
 from perfgate.gate.case import keep_noise, load_case
 from perfgate.gate.pages import write_page
-from perfgate.github.handoff.unpacking import unpack_handoffs
+from perfgate.github.handoff.packing import unpack_handoffs
 from perfgate.github.runs.collecting import MachineResult
 from perfgate.github.settings import JudgingOptions
 

@@ -12,7 +12,6 @@ from perfgate.github.comment.target import CommentTarget
 from perfgate.github.events import (
     Action,
     fetch_branch_point,
-    find,
     find_base_fault,
     find_merge_base,
     is_fork,
@@ -23,6 +22,7 @@ from perfgate.github.runs.run import WorkflowRun, fetch_run
 from perfgate.github.settings import MatrixJob, Settings, format_jobs
 from perfgate.machine.accelerators import split_set
 from perfgate.scenario.selection import choose_listed, read_table
+from perfgate.storage.schema import find
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
-from perfgate.github.events import find
 from perfgate.machine.tools import Tool
 from perfgate.runner.settings import Registration
+from perfgate.storage.schema import find
 
 # GitHub accepts at most ten minutes, and clocks differ.
 TOKEN_LIFE_S = 540

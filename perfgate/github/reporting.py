@@ -13,7 +13,7 @@ from perfgate.github.comment.changes import NOT_RESOLVED, render_choices, render
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room, find_words
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
-from perfgate.github.events import Action, EventPlan, fetch_branch_point, find, find_merge_base, find_sha, is_fork, plan_pull
+from perfgate.github.events import Action, EventPlan, fetch_branch_point, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.judging import find_choices, find_packages, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
@@ -29,6 +29,7 @@ from perfgate.report.comment import Comment, build_comment, render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
 from perfgate.report.words.length import close_folds, count_words, write_fold
+from perfgate.storage.schema import find
 
 REMARKS_SHOWN = 2
 NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
@@ -18,14 +18,13 @@ from perfgate.resolution.table import GPUS
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.settings import read_settings
 from perfgate.storage.rounding import format_count
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import STRICT, adapt
 
 RunnerLabel = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Branch = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=60)]
-_STRICT = ConfigDict(extra="forbid", defer_build=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MachineSettings:
     """What is measured on one kind of machine, by a pull request and, `smoke`, in a merge queue.
 
@@ -37,7 +36,7 @@ class MachineSettings:
     runs_on: Annotated[tuple[RunnerLabel, ...], Field(max_length=8)] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MatrixJob:
     """One scenario on one kind of machine: an entry of a workflow's matrix. `runs_on` is empty for the usual labels.
 
@@ -55,7 +54,7 @@ class MatrixJob:
         return self.runs_on or _name_labels(self.hardware)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Settings:
     """The machines by their label. `base_branches` are measured beside the default branch, each under statuses of its own.
 

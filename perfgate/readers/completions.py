@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as checked
 
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import LOOSE, adapt
 
-_LOOSE = ConfigDict(extra="ignore", defer_build=True)
 # With `return_tokens_as_token_ids` a token stands as "token_id:123", whatever its text.
 _PREFIX = "token_id:"
 MAX_DIGITS = 9
 """Of a token id: no vocabulary has a thousand million entries."""
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Scored:
     logprob: float | None
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _LogProbs:
     tokens: list[str]
     token_logprobs: list[float | None]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Choice:
     index: int
     finish_reason: str | None
@@ -36,17 +34,17 @@ class _Choice:
     prompt_logprobs: list[dict[int, _Scored] | None]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Cached:
     cached_tokens: int | None = None
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Usage:
     prompt_tokens_details: _Cached | None = None
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Completion:
     choices: list[_Choice]
     usage: _Usage

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Layer, LayerBlock, Microseconds
 from perfgate.results.records import SESSION_FILE
 from perfgate.storage.journal import read_bytes, read_json
-from perfgate.storage.schema import adapt, describe_first, parse_any
+from perfgate.storage.schema import LOOSE, adapt, describe_first, find, parse_any
 
 SUFFIX = ".json"
 # The same implementation timed twice is a control, and no line of its own.
@@ -59,8 +59,8 @@ def _read(file: Path) -> LayerBlock:
     if not _has_benchmarks(stored):
         raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
     try:
-        facts = adapt(dict[str, str]).validate_python(_find_own(stored.get("machine_info")))
-        layers = [_read_layer(entry) for entry in stored["benchmarks"]]
+        facts = adapt(dict[str, str]).validate_python(find(stored, "machine_info.perfgate"))
+        layers = [adapt(Layer).validate_python(find(entry, "extra_info.perfgate")) for entry in stored["benchmarks"]]
     except ValidationError as error:
         found = describe_first(error, whole="machine_info.perfgate")
         raise EvidenceError(f"{file}: {found}; make it with benchmarks/kernels/test_layers.py") from None
@@ -79,20 +79,11 @@ def _read(file: Path) -> LayerBlock:
     )
 
 
-def _read_layer(entry: Any) -> Layer:
-    return adapt(Layer).validate_python(_find_own(entry.get("extra_info") if isinstance(entry, dict) else None))
-
-
-def _find_own(info: Any) -> Any:
-    """What was stored under our name; None where there is nothing of ours."""
-    return info.get("perfgate") if isinstance(info, dict) else None
-
-
 def _lengths(layer: Layer) -> tuple[int, int]:
     return len(layer.samples_us.again), len(layer.samples_us.candidate)
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="ignore", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _SurveyCell:
     shape: str
     tokens: Annotated[int, Field(ge=1)]
@@ -100,7 +91,7 @@ class _SurveyCell:
     floor_us: Microseconds | None = None
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="ignore", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Survey:
     cells: Annotated[tuple[_SurveyCell, ...], Field(min_length=1)]
 

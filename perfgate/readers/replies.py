@@ -12,12 +12,12 @@ from math import isfinite
 from typing import Any
 
 import orjson
-from pydantic import ConfigDict, ValidationError
+from pydantic import ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.evidence import Question, Reply
 from perfgate.readers.completions import translate_completions
-from perfgate.storage.schema import adapt, describe_first
+from perfgate.storage.schema import LOOSE, adapt, describe_first
 
 # Both ends of a vocabulary hold special tokens, which some models refuse in a prompt.
 EDGE = 0.1
@@ -40,7 +40,7 @@ class ReplyError(Exception):
     """A reply that is no answer. The message completes a sentence that begins with the name of the start."""
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="ignore", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Meta:
     finish_reason: Mapping[str, Any] | None
     prompt_tokens: int
@@ -50,7 +50,7 @@ class _Meta:
     cached_tokens: int = 0
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="ignore", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Generated:
     output_ids: list[int]
     meta_info: _Meta

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Outcome, Window
@@ -42,13 +42,12 @@ from perfgate.serving.progress import Progress
 from perfgate.storage.journal import WINDOW_DIR, Time, read_json, read_lines
 from perfgate.storage.places import open_folder, write_file
 from perfgate.storage.rounding import format_interval
-from perfgate.storage.schema import dump
+from perfgate.storage.schema import STRICT, Sha256, dump
 
 SESSIONS = "sessions"
 """Where sessions lie, below the folder of environments: a row is small, and what it was computed from is not."""
 
 HINT = "write it again with `perfgate ledger add`"
-_STRICT = ConfigDict(extra="forbid", defer_build=True)
 
 COLUMNS = ("output_tok_per_s", "median_itl_ms", "p99_itl_ms")
 """The metrics of the table that are judged: what a user feels."""
@@ -67,7 +66,7 @@ names, and of its scenario alone.
 """
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MetricChange:
     """Candidate over base minus one, and both ends of its interval (two-sided, 90 %); null where nothing could be said."""
 
@@ -81,7 +80,7 @@ class MetricChange:
         return f"{wording.percent(self.change)} ({format_interval(self.low, self.high)})"
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class LedgerRow:
     """One release against the one before it, on one kind of machine.
 
@@ -105,7 +104,7 @@ class LedgerRow:
     settings: tuple[tuple[str, str, str], ...]
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
     size_bytes: Annotated[int, Field(gt=0, lt=2**53)]
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.engines.table import ENGINES
@@ -27,6 +27,7 @@ from perfgate.serving.model.location import write_model
 from perfgate.serving.progress import Progress
 from perfgate.storage.journal import read_json
 from perfgate.storage.places import open_folder, write_file
+from perfgate.storage.schema import STRICT
 
 SCENARIO = "cpu-moe"
 VLLM_ARGS = ("--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager")
@@ -36,7 +37,7 @@ _FACTS = ("python", "torch", "triton", "transformers", "numpy", "cpu_model", "os
 State = Literal["works", "fails", "untried", "inapplicable"]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Tried:
     """What became of one capability: `said` is what was seen, or why it failed; `took_s` includes waiting for others' work."""
 
@@ -46,7 +47,7 @@ class Tried:
     took_s: Annotated[float, Field(ge=0)] = 0.0
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ReleaseRecord:
     """One release on one machine on one day (UTC): what it could do, and what it ran with."""
 

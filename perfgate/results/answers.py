@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
@@ -19,6 +19,7 @@ from perfgate.results.raw.pack import find_damage, is_packed, read_raw
 from perfgate.results.words import describe_damage
 from perfgate.storage.bounded import unpack_gzip
 from perfgate.storage.journal import DAMAGED, append_record, read_bytes, read_records, write_packed
+from perfgate.storage.schema import STRICT, Number, Sha256
 
 ANSWERS_FILE = "answers.jsonl"
 ANSWER_DIR = "answers"
@@ -26,10 +27,8 @@ ANSWER_DIR = "answers"
 GSM8K_EVENT = "gsm8k"
 """Event: a server of `arm` was asked; `marks` has a digit for each question, 1 where the answer is right."""
 
-Number = Annotated[int, Field(ge=1)]
 
-
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class AnswerRecord:
     """One line of the index: which start was asked what, and where its raw reply lies."""
 
@@ -43,7 +42,7 @@ class AnswerRecord:
     seed: Annotated[int, Field(ge=0)]
     dialect: Literal["sglang", "openai"] = "sglang"
     file: Annotated[str, Field(pattern=r"^answers/start-\d{2,6}\.json\.gz$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
 
 
 def store_answers(folder: Path, raw: bytes, asked: Answers) -> None:

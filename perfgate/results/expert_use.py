@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
@@ -33,17 +33,17 @@ from perfgate.stats.expert_use import (
     measure_use,
 )
 from perfgate.storage.journal import DAMAGED, append_record, read_records, write_packed
-from perfgate.storage.schema import adapt, describe_first
+from perfgate.storage.schema import STRICT, Number, adapt, describe_first
 
 INDEX_FILE = "expert_use.jsonl"
 RAW_DIR = "expert_use"
 
-Number = Annotated[int, Field(ge=1)]
-Ids = Annotated[int, Field(ge=0)]
-_STRICT = ConfigDict(extra="forbid", defer_build=True)
+Size = Annotated[int, Field(ge=1, lt=100_000, strict=True)]
+Ids = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
+Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=4096)]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class UseRecord:
     """One line of the index: which start was asked, and where its choices lie or why there are none."""
 
@@ -55,24 +55,24 @@ class UseRecord:
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class RawText:
     """A text as it is stored: for each layer base64 of little-endian unsigned 16-bit ids, one row of `top_k` a token."""
 
-    tokens: list[Ids]
-    layers: Annotated[list[str], Field(min_length=1)]
+    tokens: Annotated[list[Ids], Field(fail_fast=True, max_length=128)]
+    layers: Annotated[list[Base64], Field(fail_fast=True, min_length=1, max_length=128)]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class RawTrace:
-    """The content of a stored file; the fields of `Trace`, with choices as they were recorded."""
+    """The content of a stored file, which a hand-off carries as it is; the fields of `Trace`, with choices as recorded."""
 
-    experts: Number
-    top_k: Number
-    prompt_len: Number
-    tokens_a_step: Number
-    texts: Annotated[list[RawText], Field(min_length=2)]
-    again: Annotated[list[RawText], Field(min_length=1)]
+    experts: Size
+    top_k: Size
+    prompt_len: Size
+    tokens_a_step: Size
+    texts: Annotated[list[RawText], Field(fail_fast=True, min_length=2, max_length=32)]
+    again: Annotated[list[RawText], Field(fail_fast=True, min_length=1, max_length=32)]
 
 
 def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, start: int) -> None:

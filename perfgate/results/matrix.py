@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Fingerprint
@@ -33,17 +33,17 @@ from perfgate.results.records import (
 from perfgate.results.results import find_disordered, load_windows, read_served
 from perfgate.scenario.matrix import Matrix, parse_matrix
 from perfgate.storage.bounded import require_plain
-from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_lines, read_records
+from perfgate.storage.journal import DAMAGED, read_json, read_lines, read_records
+from perfgate.storage.schema import STRICT
 
 MATRIX_FILE = "matrix.json"
 TEXT_FILE = "matrix.toml"
 
-_STRICT = ConfigDict(extra="forbid", defer_build=True)
 Key = tuple[int, str, str]
 """Round, server and load of a cell."""
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MatrixRecord(FolderRecord):
     """What was fixed before the first window of a matrix."""
 
@@ -51,7 +51,7 @@ class MatrixRecord(FolderRecord):
     servers: Mapping[str, ArmRecord]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class MatrixEntry(IndexLine):
     """One line of a matrix's index: the window of a cell."""
 
@@ -129,8 +129,7 @@ def require_matrix(folder: Path) -> None:
 def read_matrix(folder: Path) -> Matrix:
     """The matrix that `folder` was begun with. Raise EvidenceError where its text was changed since."""
     path = folder / TEXT_FILE
-    require_text(path, read_matrix_record(folder))
-    return parse_matrix(read_bytes(path).decode("utf-8", "replace"), str(path))
+    return parse_matrix(require_text(path, read_matrix_record(folder)), str(path))
 
 
 def read_matrix_record(folder: Path) -> MatrixRecord:

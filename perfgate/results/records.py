@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
@@ -28,11 +28,10 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import Damage, DamageKind
 from perfgate.results.words import describe_damage
 from perfgate.scenario.safeguards import Check, Expect
-from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, Time, read_bytes, read_json, read_records
 from perfgate.storage.places import open_folder, write_file
-from perfgate.storage.schema import dump, parse_json
+from perfgate.storage.schema import STRICT, Sha256, dump, parse_json
 from perfgate.storage.stream import read_written
 from perfgate_moe.proof.values import KernelProof
 
@@ -48,12 +47,10 @@ BASE_TREE, CANDIDATE_TREE = "sglang-base", "sglang-head"
 """What commands call the working trees of a session whose Pythons were left behind; its reader makes them."""
 
 # Built when first used: what only judges needs no schema for writing.
-_STRICT = ConfigDict(extra="forbid", defer_build=True)
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ArmRecord:
     """How one arm was started, in full, so that a difference between arms can be read off."""
 
@@ -64,7 +61,7 @@ class ArmRecord:
     facts: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class FolderRecord:
     """What was fixed before the first window of a session or a matrix.
 
@@ -78,10 +75,10 @@ class FolderRecord:
     begun_utc: Time
     model: Mapping[str, str]
     inherited: Mapping[str, str] | None = None
-    text_sha256: Digest | None = None
+    text_sha256: Sha256 | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class SessionRecord(FolderRecord):
     """What was fixed before the first window of a session. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
 
@@ -106,7 +103,7 @@ class SessionRecord(FolderRecord):
     kernels: KernelProof | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class IndexLine:
     """A finished window: its place within a start, and where its raw output lies."""
 
@@ -116,11 +113,11 @@ class IndexLine:
     begun_s: Seconds
     ended_s: Seconds
     file: Annotated[str, Field(pattern=r"^windows/\d{4,6}\.jsonl\.gz$")]
-    sha256: Digest
+    sha256: Sha256
     telemetry: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class WindowRecord(IndexLine):
     """One line of a session's index: the window of an arm in a block."""
 
@@ -158,23 +155,20 @@ def read_record(folder: Path) -> SessionRecord:
     return read_json(path, SessionRecord, DAMAGED)
 
 
-def read_scenario(folder: Path) -> Scenario:
-    """Read `scenario.toml`. Raise EvidenceError when it is missing, ScenarioError with line and key."""
-    path = folder / SCENARIO_FILE
-    return parse_scenario(read_bytes(path).decode("utf-8", "replace"), str(path))
+def read_text(path: Path, record: FolderRecord) -> tuple[str, Damage | None]:
+    """The scenario or matrix in `path`, and what is wrong with it: it is not the text with which its folder was begun."""
+    content = read_bytes(path)
+    is_own = record.text_sha256 in {None, hashlib.sha256(content).hexdigest()}
+    other = None if is_own else Damage(kind=DamageKind.OTHER_TEXT, file=path.name, detail="its digest differs")
+    return content.decode("utf-8", "replace"), other
 
 
-def find_other_text(path: Path, record: FolderRecord) -> Damage | None:
-    """What is wrong with the scenario or matrix in `path`: it is not the text with which its folder was begun."""
-    if record.text_sha256 in {None, hashlib.sha256(read_bytes(path)).hexdigest()}:
-        return None
-    return Damage(kind=DamageKind.OTHER_TEXT, file=path.name, detail="its digest differs")
-
-
-def require_text(path: Path, record: FolderRecord) -> None:
-    """Raise EvidenceError where the scenario or matrix in `path` is not the text with which its folder was begun."""
-    if damage := find_other_text(path, record):
+def require_text(path: Path, record: FolderRecord) -> str:
+    """The same text. Raise EvidenceError where it is not the one with which its folder was begun."""
+    text, damage = read_text(path, record)
+    if damage:
         raise EvidenceError(f"{path.parent}: {describe_damage(damage)}")
+    return text
 
 
 def read_entries(folder: Path) -> list[WindowRecord]:

@@ -28,18 +28,17 @@ from perfgate.results.records import (
     IndexLine,
     SessionRecord,
     WindowRecord,
-    find_other_text,
     find_superseded,
     is_handed_over,
     is_same_arm,
     list_options,
     read_entries,
     read_record,
-    read_scenario,
+    read_text,
 )
 from perfgate.scenario.catalog import list_scenarios
 from perfgate.scenario.safeguards import Check
-from perfgate.scenario.schema import Scenario
+from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.journal import read_lines
 
 
@@ -91,7 +90,9 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     """Read a result folder, whole or cut off by a crash. Raise EvidenceError naming the file and the field that is wrong."""
     folder = Path(folder)
     record = read_record(folder)
-    scenario = read_scenario(folder)
+    text, other_text = read_text(folder / SCENARIO_FILE, record)
+    scenario = parse_scenario(text, str(folder / SCENARIO_FILE))
+    other_text = other_text or _find_other_looks(record, scenario)
     events = list(read_lines(folder / EVENTS_FILE))
     entries = read_entries(folder)
     ended = {read_whole(event, "block") for event in events if event.get("event") == "block_ended"}
@@ -108,7 +109,12 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems=tuple(
             DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
         ),
-        damage=(*damage, *lost, *_find_other_arms(entries, events), *_find_contradictions(folder, record, scenario, events)),
+        damage=(
+            *damage,
+            *lost,
+            *_find_other_arms(entries, events),
+            *filter(None, (other_text, _find_slowed(record, events))),
+        ),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
         is_handed_over=is_handed_over(record),
@@ -187,14 +193,6 @@ def _find_other_arms(index: Sequence[WindowRecord], events: Sequence[Mapping[str
     return [Damage(kind=DamageKind.OTHER_ARM, file=INDEX_FILE, detail=str(start)) for start in sorted(wrong)]
 
 
-def _find_contradictions(
-    folder: Path, record: SessionRecord, scenario: Scenario, events: Sequence[Mapping[str, Any]]
-) -> list[Damage]:
-    """What `session.json` says otherwise than the scenario and the events."""
-    other_text = find_other_text(folder / SCENARIO_FILE, record) or _find_other_looks(record, scenario)
-    return [*([other_text] if other_text else ()), *_find_slowed(record, events)]
-
-
 def _find_other_looks(record: SessionRecord, scenario: Scenario) -> Damage | None:
     """All that a record without a digest tells of the scenario; one look may be that of `--blocks`, whatever the text says."""
     if len(record.looks) < 2 or record.looks == scenario.blocks.looks:
@@ -203,12 +201,12 @@ def _find_other_looks(record: SessionRecord, scenario: Scenario) -> Damage | Non
     return Damage(kind=DamageKind.OTHER_TEXT, file=SCENARIO_FILE, detail=f"its looks were {looks}")
 
 
-def _find_slowed(record: SessionRecord, events: Iterable[Mapping[str, Any]]) -> list[Damage]:
+def _find_slowed(record: SessionRecord, events: Iterable[Mapping[str, Any]]) -> Damage | None:
     """An arm that slowed itself down beside its equal, whose loss would be stored as noise."""
     slowed = {str(event.get("arm")) for event in events if event.get("event") == "injected"}
     if len(slowed) != 1 or not is_same_arm(record) or is_handed_over(record):
-        return []
-    return [Damage(kind=DamageKind.ONE_SLOWED, file=SESSION_FILE, detail=slowed.pop())]
+        return None
+    return Damage(kind=DamageKind.ONE_SLOWED, file=SESSION_FILE, detail=slowed.pop())
 
 
 def _list_checks(folder: Path, record: SessionRecord) -> tuple[Check, ...]:

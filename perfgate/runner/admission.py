@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfgate.storage.schema import find
+
 # Events that run the main branch's workflow file, and are started by people with write access or by GitHub's clock.
 MAIN_EVENTS = ("workflow_dispatch", "schedule", "push")
 
@@ -55,7 +57,7 @@ def _find_fault(job: RunnerJob, rules: Rules) -> str | None:
     found = match.groupdict() if match else dict.fromkeys(("repository", "file", "ref"), "")
     checks = (
         (job.repository not in rules.repositories, f"repository {job.repository[:100]!r} may not use this machine"),
-        (_find(job.payload, "repository.full_name") != job.repository, "the event is of another repository than the job"),
+        (find(job.payload, "repository.full_name") != job.repository, "the event is of another repository than the job"),
         (found["repository"] != job.repository, "the workflow is not one of this repository"),
         (found["file"] not in rules.workflows, f"workflow {found['file']} may not use this machine"),
     )
@@ -74,18 +76,11 @@ def _find_event_fault(job: RunnerJob, ref: str, rules: Rules) -> str | None:
 
 def _find_pull_fault(job: RunnerJob, ref: str) -> str | None:
     """A fork's branch is refused; so is one whose repository is gone, because its owner is unknown then."""
-    number = _find(job.payload, "pull_request.number")
+    number = find(job.payload, "pull_request.number")
     if ref != f"refs/pull/{number}/merge":
         return "the workflow is not that of the pull request"
-    if _find(job.payload, "pull_request.base.repo.full_name") != job.repository:
+    if find(job.payload, "pull_request.base.repo.full_name") != job.repository:
         return "the pull request is of another repository"
-    if _find(job.payload, "pull_request.head.repo.full_name") != job.repository:
+    if find(job.payload, "pull_request.head.repo.full_name") != job.repository:
         return "the pull request comes from a fork: a maintainer starts it through perfgate-dispatch"
     return None
-
-
-def _find(payload: Mapping[str, Any], path: str) -> Any:
-    here: Any = payload
-    for step in path.split("."):
-        here = here.get(step) if isinstance(here, dict) else None
-    return here

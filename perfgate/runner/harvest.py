@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
 from perfgate.runner.scrub import delete_tree, read_left_value
 from perfgate.runner.settings import Repository
+from perfgate.storage.schema import FOREIGN, find
 
 OFFER = "offer"
 CLAIM = "claim.json"
@@ -29,7 +30,7 @@ ORIGINS = ("schedule", "workflow_dispatch")
 Number = Annotated[int, Field(gt=0, lt=2**53)]
 
 
-@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+@record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class Claim:
     """Which run a job says it belongs to."""
 
@@ -79,18 +80,14 @@ def find_fault(claim: Claim, origin: Origin, registered: str, rules: Rules, work
     file = str(run.get("path")).partition("@")[0].removeprefix(".github/workflows/")
     checks = (
         (here not in rules.repositories, f"{here} may not use this machine"),
-        (_name(run.get("repository")) != here, "the run is of another repository"),
-        (_name(run.get("head_repository")) != here, "the run's code comes from a fork"),
+        (find(run, "repository.full_name") != here, "the run is of another repository"),
+        (find(run, "head_repository.full_name") != here, "the run's code comes from a fork"),
         (run.get("event") not in ORIGINS, f"the run was started by {str(run.get('event'))[:40]}"),
         (f"refs/heads/{run.get('head_branch')}" != rules.main, "the run is not of the main branch"),
         (file not in workflows, f"workflow {file[:80]} makes no seeds"),
         (origin.runners.count(registered) != 1, f"no job of the run was on {registered}"),
     )
     return next((reason for is_wrong, reason in checks if is_wrong), None)
-
-
-def _name(repository: object) -> object:
-    return repository.get("full_name") if isinstance(repository, dict) else None
 
 
 def harvest(home: Path, registered: str, ask: Callable[[Claim], str | None], keep: Callable[[Path], Path]) -> str:

@@ -88,19 +88,14 @@ class Finding:
 
 
 def judge_health(
-    readings: Sequence[Reading],
-    *,
-    expected: str | None = None,
-    kernel_log: str = "",
-    own: Iterable[int] = (),
-    is_whole: bool = True,
+    readings: Sequence[Reading], *, expected: str | None = None, kernel_log: str = "", is_whole: bool = True
 ) -> tuple[Finding, ...]:
     """Find everything that is wrong, worst first.
 
-    `own` are processes of this job, which may be on the GPU. `is_whole`: `readings` are all GPUs of the machine, so that the
-    kernel's log is read for one that is no more among them too; else an XID of a GPU that is not among them is a neighbour's.
+    `is_whole`: `readings` are all GPUs of the machine, so that the kernel's log is read for one that is no more among them too;
+    else an XID of a GPU that is not among them is a neighbour's.
     """
-    findings = [finding for reading in readings for finding in _judge(reading, frozenset(own))]
+    findings = [finding for reading in readings for finding in _judge(reading)]
     findings += _judge_log(kernel_log, readings, is_whole=is_whole)
     if expected is not None:
         findings += _judge_label(readings, expected)
@@ -112,15 +107,18 @@ def find_severity(findings: Iterable[Finding]) -> Severity:
     return max((finding.severity for finding in findings), default=Severity.OK)
 
 
-def _judge(reading: Reading, own: frozenset[int]) -> Iterator[Finding]:
+def _judge(reading: Reading) -> Iterator[Finding]:
     where = f"GPU {reading.index}"
-    foreign = [pid for pid in reading.pids or () if pid not in own]
     used = format_percent(reading.memory_used_share, 0)
     checks = (
-        (Severity.BUSY, bool(foreign), f"processes {', '.join(map(str, foreign))} compute on it; wait for them or end them"),
         (
             Severity.BUSY,
-            not foreign and not own and reading.memory_used_share > MAX_IDLE_MEMORY_SHARE,
+            bool(reading.pids),
+            f"processes {', '.join(map(str, reading.pids or ()))} compute on it; wait for them or end them",
+        ),
+        (
+            Severity.BUSY,
+            not reading.pids and reading.memory_used_share > MAX_IDLE_MEMORY_SHARE,
             f"{used} of its memory is in use though no process shows; look outside of this container",
         ),
         (Severity.DEGRADED, (reading.celsius or 0) > MAX_IDLE_CELSIUS, f"{reading.celsius} degrees at rest; check the cooling"),

@@ -8,16 +8,16 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.runner.admission import Rules
 from perfgate.scenario.settings import read_settings
+from perfgate.storage.schema import STRICT
 
 DEFAULT_PATH = Path("/etc/perfgate/runner.toml")
 VARIABLE = "PERFGATE_RUNNER_CONFIG"
 ALL_OR_ONE = "a slot has one GPU, or all of its machine: divide the machine into virtual ones or pods (docs/how-to/runners.md)"
-_STRICT = ConfigDict(extra="forbid", defer_build=True)
 Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 
 
@@ -38,7 +38,7 @@ Minutes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml", "perfgate-runners.yml")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Slot:
     """What jobs of one user run on: one GPU, or all of a machine, for a server over several. No other slot has user or GPU."""
 
@@ -46,7 +46,7 @@ class Slot:
     gpu: Annotated[tuple[Uuid, ...], Field(min_length=1, max_length=16), BeforeValidator(list_gpus)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Registration:
     """The GitHub App that registers runners. `key` is readable by root alone; `scope` is orgs/NAME or repos/OWNER/NAME."""
 
@@ -58,7 +58,7 @@ class Registration:
     api_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] = "https://api.github.com"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Limits:
     """GPU-minutes of this machine within 24 hours, of a user, a repository and all together; None for as many as there are."""
 
@@ -67,7 +67,7 @@ class Limits:
     day: Minutes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
 class Runner:
     """One machine. `state` keeps the marks of closed slots, `cache` the read-only seeds, `engine` is the Python with the
     engine, `models` the folder whose `hub` jobs find their models in, `networks` are those beside the internet that jobs may

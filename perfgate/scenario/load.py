@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
+
+from perfgate.storage.schema import STRICT
 
 # Strict: in a file that says what to measure, true is no number and "48" no count.
 Positive = Annotated[int, Field(gt=0, strict=True)]
@@ -80,7 +82,7 @@ class Load:
     trace_from_s: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0.0
     trace_slowdown: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] = 1.0
     timeout_s: Seconds = 300.0
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         """A length, a file or an argument that would be ignored measures something else than the file says."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from perfgate.core import Arm
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.scenario.schema import Blocks, Gate, Model, Name, Scenario, ServerOptions, Warmup
 from perfgate.scenario.toml import parse_toml
+from perfgate.storage.schema import STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Matrix:
     windows: Annotated[int, Field(ge=1, strict=True)] = 3
     rounds: Annotated[int, Field(ge=1, strict=True)] = 2
     allow_retraction: StrictBool = False
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         """A matrix without a side has no cell."""

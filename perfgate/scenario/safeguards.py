@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from perfgate.scenario.load import Positive, Seconds
+from perfgate.storage.schema import STRICT, Sha256
 
 Deviation = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 """How far two values may lie apart, in units that the field names; above 1 is no slip of a percent."""
@@ -17,7 +18,6 @@ Deviation = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True
 Check = Literal["equivalence", "gsm8k", "expert_use"]
 
 # A misspelt key must not silently become a default.
-_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +30,14 @@ class Gsm8k:
     """
 
     path: str | None = None
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    sha256: Sha256 | None = None
     questions: Positive = 200
     shots: Positive = 5
     max_tokens: Positive = 512
     parallel: Positive = 64
     max_loss: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.02
     timeout_s: Seconds = 900.0
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         """Other questions give other answers: a path without a digest could mean any."""
@@ -68,7 +68,7 @@ class Equivalence:
     min_agreement: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.0
     timeout_s: Seconds = 120.0
     gsm8k: Gsm8k = field(default_factory=Gsm8k)
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     def list_checks(self, purpose: Literal["ab", "calibration"]) -> tuple[Check, ...]:
         """What servers of a session are put to; equal arms, as in a calibration, need no GSM8K questions."""
@@ -92,7 +92,7 @@ class Expect:
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         """A pattern that is none would fail late, after the first block; an empty one would never fail."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, StrictBool
+from pydantic import AfterValidator, Field, StrictBool
 
 from perfgate.engines.arguments import read_layout
 from perfgate.engines.table import ENGINES, find_backend
@@ -18,7 +18,7 @@ from perfgate.scenario.injections import require_response
 from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Deviation, Equivalence, Expect
 from perfgate.scenario.toml import name_unknown, parse_toml
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import STRICT, adapt
 
 NAME = r"[a-z0-9]+(?:[._-][a-z0-9]+)*"
 """What a scenario or a machine may be called, here and on GitHub: the name becomes a file's, a folder's and a status's, so
@@ -44,7 +44,6 @@ else:
     EngineName = Literal[tuple(ENGINES)]
 
 # A misspelt key must not silently become a default.
-_STRICT = ConfigDict(extra="forbid")
 _LOOKS = re.compile(r"^looks\s*=\s*\[[^\]]*\]", re.MULTILINE)
 _BLOCKS = re.compile(r"^\[blocks\][^\n]*", re.MULTILINE)
 
@@ -68,7 +67,7 @@ class Model:
     weights: Literal["random", "routed", "checkpoint"] = "checkpoint"
     config_digest: Digest | None = None
     weights_digest: Digest | None = None
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ class ServerOptions:
     min_gpu_memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     ready_timeout_s: Seconds = 600.0
     stop_timeout_s: Seconds = 30.0
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     @property
     def gpus(self) -> int:
@@ -104,7 +103,7 @@ class Warmup:
 
     max_discards: Positive = 4
     steady_ratio: Deviation = 0.03
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +122,7 @@ class Blocks:
     calibration_injections: tuple[Annotated[str, AfterValidator(require_response)], ...] = ()
     calibrate_first: StrictBool = False
     resident: Literal["both", "one"] = "one"
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         """Looks that do not grow would test the same evidence twice."""
@@ -137,7 +136,7 @@ class Gate:
 
     margin: Ratio | None = None
     advisory: StrictBool = False
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +157,7 @@ class Scenario:
     alpha: Annotated[float, Field(gt=0, le=0.05, strict=True)] = 0.01
     budget_minutes: Seconds = 30.0
     allow_retraction: StrictBool = False
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         """A gate on a metric that does not exist would never fail."""

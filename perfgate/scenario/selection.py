@@ -9,18 +9,17 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from perfgate.errors import InputError
 from perfgate.scenario.catalog import PLAN, SCENARIO_DIR, list_pairs, list_scenarios, load_scenario
 from perfgate.scenario.load import Seconds
 from perfgate.scenario.settings import read_settings
 from perfgate.scenario.toml import suggest
+from perfgate.storage.schema import STRICT
 
 CPU = "cpu"
 """What stands in place of a model where the engine runs without a GPU: its scenarios are named whole."""
-
-_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,7 @@ class TouchRule:
     cpu: tuple[str, ...] = ()
     also: str = ""
     pins: tuple[str, ...] = ()
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     def find_touched(self, changed: Sequence[str]) -> tuple[str, ...]:
         """The changed paths that belong to this part."""
@@ -55,7 +54,7 @@ class BlockPrice:
     load: str
     block_s: Seconds
     measured: tuple[str, ...] = ()
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class SelectionTable:
     rules: tuple[TouchRule, ...]
     prices: tuple[BlockPrice, ...]
     first_block_s: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0.0
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         """A load without a price could not be fitted into any minutes."""

@@ -18,10 +18,10 @@ from perfgate.machine.fingerprint import read_build, read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.folders import Progressed, read_progressed, require_same
-from perfgate.results.records import SCENARIO_FILE, SESSION_FILE, SessionRecord, read_record, read_scenario, require_text
+from perfgate.results.records import SCENARIO_FILE, SESSION_FILE, SessionRecord, read_record, require_text
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
-from perfgate.scenario.schema import Scenario
+from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_facts import verify_facts
@@ -195,8 +195,8 @@ def find_progressed(request: Request, record: SessionRecord) -> Progressed:
         return Progressed()
     folder = request.folder
     stored = read_record(folder)
-    require_text(folder / SCENARIO_FILE, stored)
-    require_same(folder, (stored, record), (read_scenario(folder), request.scenario))
+    text = require_text(folder / SCENARIO_FILE, stored)
+    require_same(folder, (stored, record), (parse_scenario(text, str(folder / SCENARIO_FILE)), request.scenario))
     return read_progressed(folder)
 
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from perfgate.errors import EvidenceError, PerfgateError
 
 T = TypeVar("T")
+
+# Built when first used: what only judges needs no schema for writing.
+STRICT = ConfigDict(extra="forbid", defer_build=True)
+FOREIGN = ConfigDict(extra="forbid", strict=True, defer_build=True)
+"""Of what a job that ran foreign code may have written: nothing is converted or passed over on reading."""
+LOOSE = ConfigDict(extra="ignore", defer_build=True)
+Number = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Amount = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _GROWS = {"unexpected_keyword_argument", "extra_forbidden", "literal_error", "enum"}
 """What pydantic calls a field or a word that is not known: newer versions add some."""
@@ -25,6 +35,13 @@ def adapt(kind: type[T]) -> TypeAdapter[T]:
 @cache
 def _build(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
+
+
+def find(value: Any, path: str) -> Any:
+    """Follow a dotted path through plain values; None where a step is missing."""
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
 
 
 def dump(record: object) -> dict[str, Any]:

@@ -81,10 +81,6 @@ def test_judge_health__what_a_gpu_cannot_tell_is_no_fault(field):
     assert judge_health([replace(FIT, **{field: None}, **changes)]) == ()
 
 
-def test_judge_health__the_jobs_own_processes_are_not_foreign():
-    assert judge_health([replace(FIT, pids=(7,), memory_used_share=0.9)], own=[7]) == ()
-
-
 @pytest.mark.parametrize(
     ("number", "severity"), [(79, 30), (48, 30), (74, 30), (94, 30), (119, 30), (13, 0), (31, 0), (43, 0), (791, 0)]
 )

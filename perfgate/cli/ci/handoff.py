@@ -24,9 +24,8 @@ from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import pack_choices, parse_choices
 from perfgate.github.handoff.handoff import find_fault
 from perfgate.github.handoff.packages import pack_packages
-from perfgate.github.handoff.packing import pack_folder
+from perfgate.github.handoff.packing import pack_folder, unpack_handoffs
 from perfgate.github.handoff.subject import HandoffSubject
-from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.github.outputs import write_outputs
 from perfgate.results.records import read_record
 from perfgate.storage.places import open_folder, write_file

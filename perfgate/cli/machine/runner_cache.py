@@ -47,7 +47,7 @@ def key(style: str) -> int:
 @add_format_option
 def seed(source: Path, key: str, style: str) -> int:
     """Copy SOURCE, a cache filled by the main branch, into a read-only seed with a digest of every file."""
-    made = write(source, _find_cache(), key)
+    made = write(source, load_runner().cache, key)
     print_result(style, {"seed": made}, made)
     return 0
 
@@ -57,7 +57,7 @@ def seed(source: Path, key: str, style: str) -> int:
 @add_format_option
 def verify(key: str, style: str) -> int:
     """Check every file of a seed."""
-    count = check(_find_cache(), key)
+    count = check(load_runner().cache, key)
     print_result(style, {"key": key, "files": count}, f"{key}: {count} files, whole")
     return 0
 
@@ -68,7 +68,7 @@ def verify(key: str, style: str) -> int:
 @add_format_option
 def lend(target: Path, key: str | None, style: str) -> int:
     """Check a seed and copy it to TARGET, for one job. Without a seed, TARGET is empty."""
-    folder = _find_cache()
+    folder = load_runner().cache
     name = key or find_newest(folder, wanted := find_key(load_runner()))
     if name is None:
         make_empty(target)
@@ -130,11 +130,6 @@ def ask_origin(claim: Claim, registered: str) -> str | None:
 @add_format_option
 def prune(keep: int, style: str) -> int:
     """Delete old seeds and incomplete ones."""
-    deleted = delete(_find_cache(), keep)
+    deleted = delete(load_runner().cache, keep)
     print_result(style, {"deleted": deleted}, *(f"{name}: deleted" for name in deleted))
     return 0
-
-
-def _find_cache() -> Path:
-
-    return load_runner().cache

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass as plain
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Count, Outcome
@@ -24,12 +24,12 @@ from perfgate.report.render import ReportedCase
 from perfgate.resolution.rules import FLAG
 from perfgate.storage.journal import Time
 from perfgate.storage.rounding import format_percent
+from perfgate.storage.schema import FOREIGN
 
 MARK = "<!-- perfgate:accepted "
-_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class Acceptance:
     """What was accepted, by whom, when and why."""
 

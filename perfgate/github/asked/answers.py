@@ -21,7 +21,7 @@ from perfgate.github.comment.marks import find_address
 from perfgate.github.comment.sections import MAX_COMMENT, MachineSection, cut, disarm
 from perfgate.github.comment.target import CommentTarget
 from perfgate.github.handoff.artifact import read_documents
-from perfgate.github.handoff.handoff import Count, Number, describe
+from perfgate.github.handoff.handoff import describe
 from perfgate.github.handoff.subject import FactName, Sha
 from perfgate.github.runs.collecting import fetch, list_artifacts
 from perfgate.github.runs.jobs import Jobs, find_attempt, find_runner_fault
@@ -31,7 +31,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.escape import markdown
 from perfgate.report.words.wording import percent
 from perfgate.storage.rounding import format_percent
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import Amount, Count, adapt
 
 SHOWN_COMMITS = 12
 _KNOWN = ConfigDict(extra="ignore", strict=True, defer_build=True)
@@ -58,7 +58,7 @@ class SearchResult:
     credible: _Commits
     confidence: Annotated[float, Field(gt=0, lt=1)]
     metric: FactName | None
-    minutes: Number
+    minutes: Amount
     blocks: Count
     commits: Annotated[tuple[CommitChange, ...], Field(max_length=1000)]
 

@@ -18,11 +18,12 @@ from perfgate.github.comment.publisher import find_comments
 from perfgate.github.comment.sections import ResultEntry, parse
 from perfgate.github.comment.states import State
 from perfgate.github.comment.target import CommentTarget, find_target
-from perfgate.github.events import find, find_number, find_repository
+from perfgate.github.events import find_number, find_repository
 from perfgate.github.planning import require_open
 from perfgate.github.settings import Settings
 from perfgate.github.statuses import CommitStatus, send_status
 from perfgate.report.escape import markdown
+from perfgate.storage.schema import find
 
 CHECK = "perfgate verdict"
 """The required check; the workflow names it too."""

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from perfgate.github.events import find, find_number
-from perfgate.storage.schema import adapt
+from perfgate.github.events import find_number
+from perfgate.storage.schema import adapt, find
 
 _END = " -->"
 T = TypeVar("T")

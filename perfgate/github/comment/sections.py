@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Annotated
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
@@ -24,7 +24,7 @@ from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, Sha
 from perfgate.report.render import FOLD_BEGIN, FOLD_END
 from perfgate.report.words.length import WORDS, close_folds, count_words, write_fold
 from perfgate.storage.journal import Time
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import FOREIGN, adapt
 
 MARK = "<!-- perfgate:v1 -->"
 """The first line of perfgate's comment. Any user can write it, so the author counts too."""
@@ -49,7 +49,7 @@ _SECTION = re.compile(r"\n(?P<body>.*?)^<!-- perfgate:end (?P<state>\{[^\n]*\}) 
 _FOOT = re.compile(r"^<!-- perfgate:foot -->\n.*", re.DOTALL | re.MULTILINE)
 
 
-@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+@record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class Loss:
     """A metric that became worse. `most_ratio` is the loss that its interval rules out, as a positive ratio."""
 
@@ -58,7 +58,7 @@ class Loss:
     most_ratio: Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)]
 
 
-@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+@record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class ResultEntry:
     """One result in one line: which commit, what came of it, when, in which run, and what may be accepted of it."""
 
@@ -90,7 +90,7 @@ class MachineSection:
     body: str = ""
 
 
-@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+@record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class _Kept:
     hardware: Label
     entry: ResultEntry

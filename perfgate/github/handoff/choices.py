@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import orjson
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import HandoffError
@@ -28,14 +28,12 @@ from perfgate.scheduler.judge import RULES as HOST_RULES
 from perfgate.scheduler.report import describe_key, write_amounts
 from perfgate.scheduler.values import CostDifference
 from perfgate.storage.journal import read_json
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import FOREIGN, LOOSE, adapt
 
 MAX_DIFFERENCES = 24
 MAX_BYTES = 8000
 """Of the document, which crosses as one output of a step."""
 
-_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
-_LOOSE = ConfigDict(extra="ignore", defer_build=True)
 _HINT = "give what `perfgate resolve --format json` wrote"
 _HOST_HINT = "give what `perfgate scheduler --format json` wrote"
 
@@ -68,7 +66,7 @@ Choice = Annotated[str, Field(max_length=MAX_CHOICE), AfterValidator(_check_word
 Few = Annotated[int, Field(ge=0, lt=10_000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class ChoiceEntry:
     """One difference: a key, its value in both arms, the models and GPUs that it concerns; none where it is the host's work."""
 
@@ -96,7 +94,7 @@ class ChoiceEntry:
         return RULES[self.key].means if self.key in RULES else self.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class ChoicesEntry:
     """How the arms' choices differ, losses first. `left_out` counts changes that found no room, `unverified` what could not be
     compared. `has_host` says that the host's work was asked about too.
@@ -136,13 +134,13 @@ class ChoicesEntry:
         return replace(self, differences=tuple(replace(one, cases=left) for one, left in kept if left or one.is_host))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@dataclass(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Document:
     differences: tuple[Difference, ...]
     unverified: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@dataclass(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _HostDocument:
     differences: tuple[CostDifference, ...] = ()
     unverified: tuple[str, ...] = ()

@@ -23,12 +23,13 @@ from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, SmallCount
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
-from perfgate.results.profiling.attribution import TOP
+from perfgate.results.expert_use import RawTrace
+from perfgate.results.profiling.attribution import TOP, LaunchDifference, LayerDifference
 from perfgate.results.profiling.host_counts import HostCount
 from perfgate.results.records import Seconds
 from perfgate.stats.expert_use import Unknown
 from perfgate.storage.journal import Time
-from perfgate.storage.schema import adapt, advise_newer
+from perfgate.storage.schema import FOREIGN, Amount, Count, Sha256, adapt, advise_newer
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
@@ -47,34 +48,26 @@ MAX_PROBLEMS = 50
 MAX_PROMPTS = 64
 MAX_ANSWER = 4096
 MAX_TEXT = MAX_LINE
-MAX_TEXTS = 32
-MAX_TRACED = 128
-MAX_LAYERS = 128
-MAX_CHOICES = 4096
 MAX_LAUNCHES = 8
 
-_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]*$", max_length=64)]
 Fact = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:()+/@#~-]*$", max_length=120)]
 Text = Line
-Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, lt=2**53)]
 Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
 Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
-Choices = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=MAX_CHOICES)]
-Rate = Number | Literal["Infinity", "inf", "trace"]
+Rate = Amount | Literal["Infinity", "inf", "trace"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class ArmFacts:
     """One arm: its fingerprint, and a digest of how it was started, so that equal starts stay recognisable."""
 
     facts: Mapping[FactName, Fact]
-    start_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    start_sha256: Sha256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class WindowEntry:
     """One window: its place in the session and the load generator's numbers, without a word that a model generated."""
 
@@ -85,11 +78,11 @@ class WindowEntry:
     role: Role
     begun_s: Seconds
     ended_s: Seconds
-    telemetry: Mapping[FactName, Number]
+    telemetry: Mapping[FactName, Amount]
     record: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class ReplyEntry:
     """The answer to one fixed prompt: generated tokens as numbers, and log-probs."""
 
@@ -98,7 +91,7 @@ class ReplyEntry:
     prompt_logprobs: Annotated[tuple[Logprob, ...], Field(fail_fast=True, max_length=MAX_ANSWER)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class AnswerEntry:
     """What one server start answered to the fixed prompts, which the reader draws again from the seed."""
 
@@ -113,26 +106,7 @@ class AnswerEntry:
     replies: Annotated[tuple[ReplyEntry, ...], Field(max_length=MAX_PROMPTS, fail_fast=True)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class ShapeEntry:
-    """How a kernel was launched."""
-
-    grid: tuple[Count, Count, Count]
-    block: tuple[Count, Count, Count]
-    registers: Count
-    shared_bytes: Count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class LaunchEntry:
-    """One way to launch a kernel, calls a forward step in both arms."""
-
-    shape: ShapeEntry
-    base_count: Number
-    candidate_count: Number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class KernelEntry:
     """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
 
@@ -141,24 +115,15 @@ class KernelEntry:
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.~]{0,72}$")]
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
-    base_us: Number
-    candidate_us: Number
-    base_count: Number
-    candidate_count: Number
-    launches: Annotated[tuple[LaunchEntry, ...], Field(fail_fast=True, max_length=MAX_LAUNCHES)] = ()
+    base_us: Amount
+    candidate_us: Amount
+    base_count: Amount
+    candidate_count: Amount
+    launches: Annotated[tuple[LaunchDifference, ...], Field(fail_fast=True, max_length=MAX_LAUNCHES)] = ()
     code: CodeChange = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class TracedLayerEntry:
-    """One kind of layer in both arms, a forward step: a word of ours and two numbers."""
-
-    layer: TracedLayer
-    base_us: Number
-    candidate_us: Number
-
-
-def _check_kinds(layers: tuple[TracedLayerEntry, ...]) -> tuple[TracedLayerEntry, ...]:
+def _check_kinds(layers: tuple[LayerDifference, ...]) -> tuple[LayerDifference, ...]:
     """A kind told twice would stand twice among the few that a comment shows."""
     if len({one.layer for one in layers}) < len(layers):
         raise ValueError("a kind of layer that is listed twice")
@@ -171,55 +136,35 @@ def _check_parts(counts: tuple[HostCount, ...]) -> tuple[HostCount, ...]:
     return counts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class ProfileEntry:
     """What profiles of both arms said: sums over all kernels or operators, those that differ most, and kinds of layer."""
 
     kind: Literal["kernel", "operator"]
-    base_us: Number
-    candidate_us: Number
+    base_us: Amount
+    candidate_us: Amount
     parts: Annotated[tuple[KernelEntry, ...], Field(fail_fast=True, max_length=4 * TOP)]
-    base_calls: Number = 0.0
-    candidate_calls: Number = 0.0
+    base_calls: Amount = 0.0
+    candidate_calls: Amount = 0.0
     layers: Annotated[
-        tuple[TracedLayerEntry, ...], Field(fail_fast=True, max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
+        tuple[LayerDifference, ...], Field(fail_fast=True, max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
     ] = ()
     has_launches: bool = False
     same_code: SmallCount = 0
     host: Annotated[tuple[HostCount, ...], AfterValidator(_check_parts)] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class TextEntry:
-    """The token ids of a random text, and for each layer the experts that were chosen for them, as base64."""
-
-    tokens: Annotated[tuple[Count, ...], Field(fail_fast=True, max_length=MAX_TRACED)]
-    layers: Annotated[tuple[Choices, ...], Field(fail_fast=True, min_length=1, max_length=MAX_LAYERS)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class TraceEntry:
-    """Which experts a server chose: texts, and some of them a second time."""
-
-    experts: Ordinal
-    top_k: Ordinal
-    prompt_len: Ordinal
-    tokens_a_step: Ordinal
-    texts: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=2, max_length=MAX_TEXTS)]
-    again: Annotated[tuple[TextEntry, ...], Field(fail_fast=True, min_length=1, max_length=MAX_TEXTS)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class UseEntry:
     """The expert use of one arm: what its server chose, or why that is not known."""
 
     arm: Arm
     block: Ordinal
     start: Ordinal
-    found: TraceEntry | Unknown
+    found: RawTrace | Unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class Handoff:
     """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` and `expert_use`
     itself. `measures_expert_use` says that it was asked for: where it is missing then, the session is void.
@@ -258,9 +203,9 @@ _COUNTS = {name for names in COUNT_FIELDS.values() for name in names} | {
     "sharegpt_output_len",
 }
 _WORDS = {"backend", "dataset_name", "model_id"}
-_Gaps = Annotated[list[Number], Field(max_length=MAX_TOKENS, fail_fast=True)]
+_Gaps = Annotated[list[Amount], Field(max_length=MAX_TOKENS, fail_fast=True)]
 _Mark = Literal["", "x"]
-_LISTS: dict[str, Any] = {"ttfts": Number, "output_lens": Count, "itls": _Gaps, "errors": Text, "generated_texts": _Mark}
+_LISTS: dict[str, Any] = {"ttfts": Amount, "output_lens": Count, "itls": _Gaps, "errors": Text, "generated_texts": _Mark}
 
 
 RECORD_FIELDS = tuple(sorted({*_NUMBERS, *_COUNTS, *_WORDS, *_LISTS, "request_rate", "accept_length"}))
@@ -269,9 +214,9 @@ RECORD_FIELDS = tuple(sorted({*_NUMBERS, *_COUNTS, *_WORDS, *_LISTS, "request_ra
 @cache
 def _record_adapter() -> TypeAdapter[Any]:
     """The fields of one line of the load generator that a verdict reads, each with its bounds; any other field is refused."""
-    kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, Number) | dict.fromkeys(_COUNTS, Count) | dict.fromkeys(_WORDS, Word)
+    kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, Amount) | dict.fromkeys(_COUNTS, Count) | dict.fromkeys(_WORDS, Word)
     kinds |= {name: Annotated[list[kind], Field(max_length=MAX_REQUESTS, fail_fast=True)] for name, kind in _LISTS.items()}  # type: ignore[valid-type]
-    kinds |= {"request_rate": Rate, "accept_length": Number}
+    kinds |= {"request_rate": Rate, "accept_length": Amount}
     fields: dict[str, Any] = {name: (kind | None, None) for name, kind in kinds.items()}
     return TypeAdapter(create_model("Record", __config__=ConfigDict(extra="forbid", strict=True), **fields))
 

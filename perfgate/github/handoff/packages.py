@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.bisection.locks import Bump, list_bumps, read_pair
@@ -22,10 +22,9 @@ from perfgate.errors import HandoffError
 from perfgate.resolution.vocabulary import DIGEST, PACKAGES, digest_word
 from perfgate.scenario.selection import read_table
 from perfgate.storage.journal import read_json
+from perfgate.storage.schema import FOREIGN, LOOSE
 
 MAX_PACKAGES = 64
-_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
-_LOOSE = ConfigDict(extra="ignore", defer_build=True)
 _HINT = "give what `perfgate deps --format json` wrote for the same trees"
 _VERSION = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,8}){0,5}(?:\.?(?:a|b|rc|post|dev)[0-9]{1,8}){0,2}(?:\+(?:cpu|cu[0-9]{2,3}))?")
 
@@ -55,7 +54,7 @@ PackageVersion = Annotated[str, Field(max_length=60), AfterValidator(_check_vers
 Few = Annotated[int, Field(ge=0, lt=10_000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class PackageEntry:
     """A package in both arms; `base` is empty for one that only the candidate pins."""
 
@@ -64,7 +63,7 @@ class PackageEntry:
     candidate: PackageVersion
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class PackageSearch:
     """What the search for the slow one came to: it is among the first `suspects` of the packages, or it is the only one."""
 
@@ -75,7 +74,7 @@ class PackageSearch:
     minutes: Annotated[float, Field(ge=0, lt=10_000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class PackagesEntry:
     """The packages that differ, suspects first. `left_out` counts those that found no room, `unpinned` the requirements that
     differ and pin no version: what was measured does not have them.
@@ -98,7 +97,7 @@ class PackagesEntry:
         return self.differences[: self.search.suspects] if self.search else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
+@dataclass(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _ToldSearch:
     """What a search wrote: its places are sets of packages, each by a hash."""
 

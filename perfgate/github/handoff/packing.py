@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from perfgate.github.handoff.handoff import (
     ArmFacts,
     Handoff,
     ReplyEntry,
-    TraceEntry,
     UseEntry,
     WindowEntry,
     describe,
@@ -38,15 +37,14 @@ from perfgate.github.handoff.subject import HandoffSubject
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
-from perfgate.results.expert_use import RawTrace, list_use, parse_raw, store_use
+from perfgate.results.expert_use import list_use, store_use
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import HANDED_OVER, ArmRecord, IndexLine, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
+from perfgate.scenario.catalog import list_scenarios, read_scenario_text
 from perfgate.scenario.safeguards import Check, Equivalence
 from perfgate.scenario.schema import parse_scenario
-from perfgate.stats.expert_use import Unknown
-from perfgate.storage.schema import adapt
 from perfgate.verdict.validity.admission import find_problems
 
 
@@ -105,15 +103,14 @@ def _write_reply(reply: ReplyEntry, prompt: list[int]) -> dict[str, Any]:
 def pack_use(folder: Path) -> Iterator[UseEntry]:
     """Keep of each arm which experts it chose; of one whose choices were damaged nothing, so that it is missed."""
     for record, raw in list_use(folder):
-        found = record.unknown if raw is None else adapt(TraceEntry).validate_json(adapt(RawTrace).dump_json(raw))
+        found = record.unknown if raw is None else raw
         if found is not None:
             yield UseEntry(arm=record.arm, block=record.block, start=record.start, found=found)
 
 
 def unpack_use(entry: UseEntry, folder: Path) -> None:
     """Write an arm's choices into a result folder, where they are judged as if they had been made here."""
-    found = entry.found if isinstance(entry.found, Unknown) else parse_raw(asdict(entry.found))
-    store_use(folder, found, arm=entry.arm, block=entry.block, start=entry.start)
+    store_use(folder, entry.found, arm=entry.arm, block=entry.block, start=entry.start)
 
 
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
@@ -268,3 +265,38 @@ def _tell_unread(handoff: Handoff, name: str) -> Iterator[str]:
     for version in dict.fromkeys(found.facts.get(engine.package, "") for found in handoff.arms.values()):
         if (unread := engine.insides.describe_unread(version)) is not None:
             yield f"{engine.package} {version} {unread}: the log of the job that measured says what was found in its source"
+
+
+def unpack_handoffs(
+    handoffs: Sequence[Handoff],
+    scenarios: tuple[str, ...],
+    out: Path,
+    *,
+    scenarios_in_pr: int = 1,
+    has_base: bool = True,
+) -> list[Path]:
+    """Write each hand-off as a result folder named after its scenario, and return the folders.
+
+    `scenarios` are names or files of this side; without any, those that ship with perfgate. `scenarios_in_pr` of them share one
+    error budget, and `has_base` says whether a base can be built here. Raise HandoffError for a scenario that is none of them.
+    """
+    texts = read_scenarios(scenarios)
+    folders = []
+    for handoff in handoffs:
+        if handoff.scenario not in texts:
+            known = ", ".join(sorted(texts))
+            raise HandoffError(f"scenario {handoff.scenario} is not one of this side's ({known}); nothing else is judged")
+        folders.append(out / handoff.scenario)
+        unpack_folder(handoff, texts[handoff.scenario], folders[-1], scenarios_in_pr=scenarios_in_pr, has_base=has_base)
+    return folders
+
+
+def read_scenarios(given: tuple[str, ...]) -> dict[str, str]:
+    """Read the texts of the scenarios that may be judged here, by name: those given, else those that ship with perfgate."""
+    read = [read_scenario_text(name) for name in given or list_scenarios()]
+    return {parse_scenario(text, source).name: text for text, source in read}
+
+
+def find_scenario(given: Sequence[str], name: str) -> str:
+    """What a command of this side calls a scenario: the file that was given for it, or the name under which it ships."""
+    return next((word for word in given if name in read_scenarios((word,))), name)

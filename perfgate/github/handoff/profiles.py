@@ -5,23 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from perfgate.evidence import LaunchShape
-from perfgate.github.handoff.handoff import (
-    MAX_LAUNCHES,
-    KernelEntry,
-    LaunchEntry,
-    ProfileEntry,
-    ShapeEntry,
-    TracedLayerEntry,
-)
+from perfgate.github.handoff.handoff import MAX_LAUNCHES, KernelEntry, ProfileEntry
 from perfgate.results.profiling.attribution import (
     Attribution,
     KernelDifference,
     LaunchDifference,
-    LayerDifference,
     name_unnamed,
     rank,
     rank_layer,
@@ -50,12 +40,12 @@ def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
                 candidate_us=part.candidate_us,
                 base_count=part.base_count,
                 candidate_count=part.candidate_count,
-                launches=tuple(_pack_launch(one) for one in _pick_ends(part.launches)),
+                launches=tuple(_pick_ends(part.launches)),
                 code=part.code,
             )
             for part in summarise(found).parts
         ),
-        layers=tuple(TracedLayerEntry(**asdict(layer)) for layer in found.layers),
+        layers=found.layers,
         has_launches=found.has_launches,
         same_code=found.same_code,
         host=found.host,
@@ -68,10 +58,6 @@ def _pick_ends(launches: Sequence[LaunchDifference]) -> Sequence[LaunchDifferenc
     return launches if len(launches) <= MAX_LAUNCHES else (*launches[:half], *launches[-half:])
 
 
-def _pack_launch(one: LaunchDifference) -> LaunchEntry:
-    return LaunchEntry(shape=ShapeEntry(**asdict(one.shape)), base_count=one.base_count, candidate_count=one.candidate_count)
-
-
 def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
     """Write the numbers into a result folder; a kernel that the base does not call is named by its digest."""
     parts = tuple(
@@ -82,7 +68,7 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
             base_count=part.base_count,
             candidate_count=part.candidate_count,
             share=0.0,
-            launches=tuple(map(_unpack_launch, part.launches)),
+            launches=part.launches,
             code=part.code,
         )
         for part in entry.parts
@@ -94,15 +80,9 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
         candidate_us=entry.candidate_us,
         base_calls=entry.base_calls,
         candidate_calls=entry.candidate_calls,
-        layers=tuple(sorted((LayerDifference(**asdict(layer)) for layer in entry.layers), key=rank_layer)),
+        layers=tuple(sorted(entry.layers, key=rank_layer)),
         has_launches=entry.has_launches,
         same_code=entry.same_code,
         host=entry.host,
     )
     store_numbers(folder, found)
-
-
-def _unpack_launch(one: LaunchEntry) -> LaunchDifference:
-    return LaunchDifference(
-        shape=LaunchShape(**asdict(one.shape)), base_count=one.base_count, candidate_count=one.candidate_count
-    )

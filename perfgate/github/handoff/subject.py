@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.runner.settings import Repository
 from perfgate.scenario.schema import Name
+from perfgate.storage.schema import FOREIGN
 
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Label = Name
@@ -17,7 +18,7 @@ FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
 SmallCount = Annotated[int, Field(ge=0, lt=100_000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class HandoffSubject:
     """Which change was measured, where, and by which run. `pull_request` is 0 for a run that belongs to none."""
 

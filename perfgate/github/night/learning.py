@@ -10,8 +10,8 @@ from pathlib import Path
 from perfgate.errors import PerfgateError, SlowerError
 from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.handoff.packing import unpack_handoffs
 from perfgate.github.handoff.subject import HandoffSubject
-from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.github.judging import find_handoff
 from perfgate.github.outputs import format_annotation
 from perfgate.github.settings import MatrixJob

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import GitHubError, GitHubUnavailableError, InputError
@@ -18,7 +18,7 @@ from perfgate.github.handoff.handoff import Text, describe
 from perfgate.github.handoff.subject import Label, Sha
 from perfgate.report.escape import markdown
 from perfgate.storage.journal import Time
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import FOREIGN, Count, adapt
 
 MARK = "<!-- perfgate:night "
 TITLE = "perfgate: the main branch became slower"
@@ -27,11 +27,9 @@ _ADVICE = (
     "`perfgate bisect GOOD BAD --scenario NAME` searches the commit. Where it is right, a person records why: "
     "`perfgate baseline add ... --accept-slower REASON`. The issue closes by itself."
 )
-_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
-_Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class NightFinding:
     """What one night says of a machine and a scenario: `slower` names the metric, `problem` why its session taught nothing."""
 
@@ -41,22 +39,22 @@ class NightFinding:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class _Lessons:
     jobs: Annotated[tuple[NightFinding, ...], Field(max_length=64)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class Night:
     """A run of the nightly workflow: when, of which commit, and what it found of each of its jobs."""
 
     at: Time
     head_sha: Sha
-    run_id: _Count
+    run_id: Count
     findings: tuple[NightFinding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class _Row:
     """A machine and a scenario that became slower: since when, and for how many nights that measured it."""
 
@@ -65,12 +63,12 @@ class _Row:
     slower: Text
     since: Time
     since_sha: Sha
-    nights: _Count
+    nights: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class _KeptRows:
-    run_id: _Count
+    run_id: Count
     rows: Annotated[tuple[_Row, ...], Field(max_length=64)]
 
 

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 from perfgate.errors import GitHubError, HandoffError
 from perfgate.github.client import GitHub
 from perfgate.github.comment.states import State
-from perfgate.github.events import find, find_number
+from perfgate.github.events import find_number
 from perfgate.github.handoff.artifact import MAX_ARCHIVE_BYTES, open_artifact
 from perfgate.github.handoff.handoff import Handoff
 from perfgate.github.runs.jobs import Jobs, find_attempt, find_runner_fault, has_died, is_sick
 from perfgate.github.runs.run import WorkflowRun
 from perfgate.github.settings import MatrixJob
+from perfgate.storage.schema import find
 
 T = TypeVar("T")
 

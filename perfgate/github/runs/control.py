@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from perfgate.errors import GitHubConflictError, GitHubError
 from perfgate.github.client import PER_PAGE, GitHub
-from perfgate.github.events import find
 from perfgate.github.runs.jobs import JOB, Jobs
 from perfgate.github.runs.run import WorkflowRun
+from perfgate.storage.schema import find
 
 DISPATCH, PULL = "perfgate-dispatch.yml", "perfgate-pr.yml"
 """The workflows that measure on request and by event; their files are called so in every repository."""

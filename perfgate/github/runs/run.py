@@ -10,8 +10,9 @@ from typing import Any
 from perfgate.errors import InputError, StaleError
 from perfgate.github.client import GitHub
 from perfgate.github.comment.target import CommentTarget
-from perfgate.github.events import find, find_branch, find_number, find_repository, find_sha
+from perfgate.github.events import find_branch, find_number, find_repository, find_sha
 from perfgate.github.handoff.subject import HandoffSubject
+from perfgate.storage.schema import find
 
 QUEUE = "gh-readonly-queue/"
 

@@ -9,15 +9,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Better
-from perfgate.history.imports.past import ForeignNumber, Past, PastRun, name_hardware
+from perfgate.history.imports.past import ForeignNumber, Past, PastRun
 from perfgate.history.trends import COMMIT, Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
-from perfgate.storage.schema import parse_json
+from perfgate.storage.schema import LOOSE, parse_json
 from perfgate.storage.stream import STREAM, open_file
 
 ORIGIN = "github-action-benchmark"
@@ -25,11 +25,10 @@ HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")
 """Its tools whose numbers are better when higher; for every other it says that they are better when lower."""
 
 _ASSIGNMENT = re.compile(rb"^\s*window\.BENCHMARK_DATA\s*=\s*")
-_OPEN = ConfigDict(extra="ignore")
 ShortText = Annotated[str, Field(max_length=500)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+@dataclass(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Bench:
     name: ShortText
     # Some tools write it as text.
@@ -37,12 +36,12 @@ class _Bench:
     unit: ShortText = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+@dataclass(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Commit:
     id: ShortText
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+@dataclass(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _Result:
     commit: _Commit
     date: Annotated[float, Field(gt=0, lt=4e12)]
@@ -50,7 +49,7 @@ class _Result:
     benches: tuple[_Bench, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+@dataclass(frozen=True, slots=True, kw_only=True, config=LOOSE)
 class _File:
     entries: dict[str, tuple[_Result, ...]]
 
@@ -83,7 +82,7 @@ def _read_result(path: Path, suite: str, result: _Result, past: Past) -> PastRun
         origin=ORIGIN,
         source=str(path),
         scenario=slug(past.scenario or suite)[:64],
-        hardware=name_hardware(past.hardware),
+        hardware=slug(past.hardware),
         at=datetime.fromtimestamp(result.date / 1e3, UTC),
         provenance=Provenance(commit=commit if COMMIT.fullmatch(commit) else "", runner=past.provenance.runner),
         workload={"suite": suite, "tool": result.tool},

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from perfgate.core import Run
 from perfgate.errors import EvidenceError
-from perfgate.history.imports.past import Past, PastRun, name_hardware, read_moment, stagger
+from perfgate.history.imports.past import Past, PastRun, read_moment
 from perfgate.history.trends import Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import decode, parse_runs, read_bytes
@@ -72,8 +72,9 @@ def _read_file(file: Path, name: str, past: Past) -> Iterator[PastRun]:
             origin=ORIGIN,
             source=run.source,
             scenario=slug(told.get("scenario", past.scenario) or found or _name_workload(run)),
-            hardware=name_hardware(past.hardware),
-            at=stagger(at, index),
+            hardware=slug(past.hardware),
+            # Runs of one file keep their order.
+            at=at + timedelta(seconds=index),
             provenance=provenance,
             workload=run.workload,
             values=dict(run.values),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -15,7 +15,6 @@ from perfgate.errors import InputError
 from perfgate.history.entries import Partition, SessionRows, digest
 from perfgate.history.schema import SCHEMA
 from perfgate.history.trends import Provenance
-from perfgate.machine.fingerprint import slug
 from perfgate.metrics import METRICS
 from perfgate.results.words import describe_remark
 from perfgate.verdict.runs.workloads import ColdRun, show_fact
@@ -73,11 +72,6 @@ class PastRun:
     others: Sequence[ForeignNumber] = ()
     run: Run | None = None
     cold: ColdRun | None = None
-
-
-def name_hardware(text: str) -> str:
-    """Turn what a person calls a machine into the name of its partition."""
-    return slug(text)
 
 
 def enter_past(past: PastRun) -> SessionRows:
@@ -159,8 +153,3 @@ def read_moment(text: str) -> datetime:
     except ValueError:
         raise InputError(f"{text[:80]!r} is no date; give one like 2026-11-21 or 2026-11-21T10:00:00Z") from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def stagger(at: datetime, index: int) -> datetime:
-    """Runs of one file keep their order: each stands a second after the one before."""
-    return at + timedelta(seconds=index)

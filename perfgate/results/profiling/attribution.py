@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from perfgate.errors import EvidenceError
 from perfgate.evidence import CodeChange, KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
 from perfgate.results.profiling.host_counts import HostCount
+from perfgate.storage.schema import FOREIGN, Amount
 
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
@@ -18,8 +19,9 @@ class LaunchDifference:
     """One way to launch a kernel that an arm takes more often: calls per forward step."""
 
     shape: LaunchShape
-    base_count: float
-    candidate_count: float
+    base_count: Amount
+    candidate_count: Amount
+    __pydantic_config__ = FOREIGN
 
     @property
     def more(self) -> float:
@@ -31,8 +33,8 @@ class LaunchDifference:
 class TimeDifference:
     """What both arms spend on the same, in microseconds per forward step."""
 
-    base_us: float
-    candidate_us: float
+    base_us: Amount
+    candidate_us: Amount
 
     @property
     def difference_us(self) -> float:
@@ -62,6 +64,7 @@ class LayerDifference(TimeDifference):
     """One kind of layer in both arms: microseconds per forward step, over all layers of that kind."""
 
     layer: TracedLayer
+    __pydantic_config__ = FOREIGN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

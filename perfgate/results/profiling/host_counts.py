@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from perfgate.storage.journal import read_json, write_atomically
+from perfgate.storage.schema import STRICT
 
 HOST_FILE = "host.json"
 HostPart = Literal["scheduler", "detokenizer", "tokenizer_manager"]
@@ -30,7 +31,7 @@ class HostCount:
     part: HostPart
     base: Instructions
     candidate: Instructions
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = STRICT
 
     @property
     def change(self) -> float:
@@ -41,7 +42,7 @@ class HostCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HostFile:
     counts: Annotated[tuple[HostCount, ...], Field(max_length=3)]
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    __pydantic_config__ = STRICT
 
 
 def store_host(folder: Path, counts: Iterable[HostCount]) -> None:

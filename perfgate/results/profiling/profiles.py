@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
@@ -20,7 +20,7 @@ from perfgate.results.profiling.attribution import Attribution, attribute, compa
 from perfgate.results.profiling.host_counts import load_host
 from perfgate.scenario.safeguards import Expect
 from perfgate.storage.journal import append_record, read_records, write_atomically
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import STRICT, Number, Sha256, adapt
 
 LOG_EVENT = "log_expected"
 """Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
@@ -32,17 +32,16 @@ KERNELS_FILE = "kernels.json"
 # The block of a server that was started for its profile alone.
 FRESH = 0
 
-Number = Annotated[int, Field(ge=1)]
 CodeDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class _TraceFile:
     file: Annotated[str, Field(pattern=r"^profiles/start-\d{2,6}/[\w.=+-]+$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class ProfileRecord:
     """One line of the index: which start was profiled for how many forward steps of how many requests.
 

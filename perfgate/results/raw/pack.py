@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
@@ -28,7 +28,7 @@ from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, 
 from perfgate.results.words import describe_damage
 from perfgate.storage.bounded import read_bounded, require_bounded, unpack_gzip
 from perfgate.storage.journal import read_bytes
-from perfgate.storage.schema import dump, parse_json
+from perfgate.storage.schema import STRICT, Sha256, dump, parse_json
 from perfgate.storage.stream import STREAM, open_file
 
 PACK_FILE = "raw.tar.xz"
@@ -36,10 +36,8 @@ INDEX_MEMBER = "files.jsonl"
 PIECE_BYTES = 4096
 GZIP_MAGIC = b"\x1f\x8b"
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
-
-@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+@checked(frozen=True, slots=True, kw_only=True, config=STRICT)
 class PackedFile:
     """One line of `files.jsonl`. `sha256` is that of the file as it lay in the folder, `raw_sha256` that of its content.
 
@@ -47,8 +45,8 @@ class PackedFile:
     """
 
     file: str
-    sha256: Digest
-    raw_sha256: Digest
+    sha256: Sha256
+    raw_sha256: Sha256
     gaps_at: Annotated[int, Field(ge=-1)] = -1
     separator: str = SEPARATORS[0]
 

@@ -17,26 +17,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import RunnerJob
 from perfgate.runner.scrub import read_left_value
 from perfgate.runner.settings import Repository
-from perfgate.storage.schema import adapt
+from perfgate.storage.schema import FOREIGN, adapt, find
 
 NOTE = "job.json"
 LEDGER = "ledger.jsonl"
 MAX_NOTE_BYTES = 4096
 UNKNOWN = "unknown"
-_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 Number = Annotated[int, Field(gt=0, lt=2**53)]
 Name = Annotated[str, Field(pattern=r"^[\w.\[\]-]{1,100}$")]
 Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@record_class(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class Note:
     """What the hook was told of a job that it let in. `user` wrote the pull request, or started the run."""
 
@@ -47,7 +46,7 @@ class Note:
     user: Name
 
 
-@record_class(frozen=True, slots=True, kw_only=True, config=_STRICT)
+@record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
 class LedgerEntry:
     """One job that ended: `began_s` in seconds of the epoch, and whether GitHub confirmed it.
 
@@ -94,16 +93,9 @@ def _find_user(told: Mapping[str, Any]) -> str:
 
     A command dispatches in the bot's name and says whose it was. What a person dispatches is that person's, whatever is said.
     """
-    sender = _find(told, "sender")
-    asked = _find(told, "inputs").get("asked_by") if sender.get("type") == "Bot" else None
-    people = (_find(told, "pull_request", "user").get("login"), asked, sender.get("login"))
+    asked = find(told, "inputs.asked_by") if find(told, "sender.type") == "Bot" else None
+    people = (find(told, "pull_request.user.login"), asked, find(told, "sender.login"))
     return next((found for found in people if isinstance(found, str) and found), UNKNOWN)
-
-
-def _find(payload: Any, *steps: str) -> Mapping[str, Any]:
-    for step in steps:
-        payload = payload.get(step) if isinstance(payload, dict) else None
-    return payload if isinstance(payload, dict) else {}
 
 
 def leave_note(home: Path, note: Note) -> None:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfgate.errors import ServerError
-from perfgate.scenario.injections import REQUEST, Injection, parse_injection
+from perfgate.scenario.injections import REQUEST, SPINNING, Injection, parse_injection
 from perfgate.serving.injection.injection_log import Tally, announce
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
 ALL_REDUCE = "sglang.srt.distributed.parallel_state.GroupCoordinator.all_reduce"
-# Those that spin on the GPU, behind each call of what. `rank` does so on the last tensor rank alone.
-SPINS: Mapping[str, str] = {"gpu": MOE, "rank": MOE, "allreduce": ALL_REDUCE}
 # Those that wait before a batch, and whether they do before one that prefills: None is either way.
 BATCHES: Mapping[str, bool | None] = {"host": None, "prefill": True, "decode": False}
 
@@ -166,10 +164,10 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
 
     injection = parse_injection(text)
-    if injection.kind in SPINS:
+    if injection.kind in SPINNING:
         hooks = SpinHooks(kind=injection.kind, microseconds=injection.amount)
         HookRegistry.register(LOAD, hooks.load, HookType.AFTER)
-        HookRegistry.register(SPINS[injection.kind], hooks.enqueue, HookType.AROUND)
+        HookRegistry.register(ALL_REDUCE if injection.kind == "allreduce" else MOE, hooks.enqueue, HookType.AROUND)
         HookRegistry.register(BATCH, hooks.count, HookType.AROUND)
     elif injection.kind in BATCHES:
         HookRegistry.register(BATCH, delay_batches(injection), HookType.AROUND)
