@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from pydantic import TypeAdapter
 
-from perfgate.runner.health import Reading, find_severity, judge_health
+from perfgate.runner.health import Reading, judge_health
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "doctor"
@@ -73,7 +73,8 @@ def test_real_h200__a_board_at_its_power_limit_is_healthy():
     _, readings = read("load")
 
     assert (readings[0].reasons, readings[0].celsius) == (4, 71)
-    assert find_severity(judge_health(readings, own=[1096])) == 0
+    [found] = judge_health(readings)
+    assert found.message == "processes 1096 compute on it; wait for them or end them"
 
 
 def test_real_h200__nvidia_smi_saw_the_same():
