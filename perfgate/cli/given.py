@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from math import isfinite, nan
+from pathlib import Path
 from typing import Any
 
 import click
@@ -58,7 +60,7 @@ class _Given(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Raise InputError naming the option for an empty value: a variable of a script that was never set arrives as one.
 
-        Nor does it hold bytes that are no UTF-8, which no report could name.
+        Nor does it hold bytes that are no UTF-8, which no report could name, nor a path at which no file can ever be.
         """
         name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name if param else self.name
         if not str(value).strip():
@@ -67,11 +69,22 @@ class _Given(click.ParamType[Any]):
             str(value).encode()
         except UnicodeEncodeError:
             raise InputError(f"{name}: {value} is no UTF-8; rename it, or set LC_ALL=C.UTF-8") from None
+        if isinstance(self.kind, click.Path):
+            _require_possible(name, value)
         return self.kind.convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         """Complete what `kind` does."""
         return self.kind.shell_complete(ctx, param, incomplete)
+
+
+def _require_possible(name: str, path: Any) -> None:
+    """Raise InputError for a link that leads to itself, and for a name that no file system takes."""
+    try:
+        Path(path).stat()
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENAMETOOLONG}:
+            raise InputError(f"{name}: {str(path)[:100]}: {error.strerror}; give another path") from None
 
 
 def refuse_empty(command: click.Command) -> click.Command:

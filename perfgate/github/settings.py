@@ -134,7 +134,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def require_slots(settings: Settings, where: str) -> None:
-    """Raise InputError for a shipped scenario that takes more or fewer GPUs than the slots of its machine hold.
+    """Raise InputError for a shipped scenario that takes no GPU, or another number than the slots of its machine hold.
 
     `where` is what stands before the machine's name in the message.
     """
@@ -142,7 +142,12 @@ def require_slots(settings: Settings, where: str) -> None:
         kind, count = split_set(hardware)
         shipped = (name for name in (*machine.scenarios, *machine.smoke) if name in list_scenarios())
         for scenario in shipped:
-            gpus = max(1, load_scenario(scenario).server.gpus)
+            gpus = load_scenario(scenario).server.gpus
+            if gpus == 0:
+                raise InputError(
+                    f"{where}{hardware}: {scenario} measures without a GPU, which slots have; leave it out, and measure it "
+                    f"with `perfgate gate {scenario}`"
+                )
             if gpus != count:
                 raise InputError(
                     f"{where}{hardware}: {scenario} takes {format_count(gpus, 'GPU')}; list it under "

@@ -26,12 +26,20 @@ def check_network(text: str) -> str:
     return str(ip_network(text))
 
 
+def check_place(path: Path) -> Path:
+    """Return a path that means the same to root, to the units and to the hooks. Raise ValueError for any other."""
+    if not path.is_absolute():
+        raise ValueError(f"{str(path)!r} depends on where a command runs; write the whole path, from /")
+    return path
+
+
 def list_gpus(told: object) -> object:
     """Several GPUs are a list; one stands as it is."""
     return [told] if isinstance(told, str) else told
 
 
 File = Annotated[str, Field(pattern=r"^[\w.-]+\.ya?ml$")]
+Place = Annotated[Path, AfterValidator(check_place)]
 Network = Annotated[str, AfterValidator(check_network)]
 Uuid = Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F-]{4,40}$")]
 Minutes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -52,7 +60,7 @@ class Registration:
 
     app_id: Annotated[int, Field(gt=0)]
     installation: Annotated[int, Field(gt=0)]
-    key: Path
+    key: Place
     scope: Annotated[str, Field(pattern=r"^(orgs/[A-Za-z0-9-]{1,39}|repos/[A-Za-z0-9-]{1,39}/[A-Za-z0-9_.-]{1,100})$")]
     group: Annotated[int, Field(gt=0)] = 1
     api_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] = "https://api.github.com"
@@ -81,16 +89,16 @@ class Runner:
     repositories: Annotated[tuple[Repository, ...], Field(min_length=1)]
     workflows: tuple[File, ...] = DEFAULT_WORKFLOWS
     seeding: tuple[File, ...] = ("perfgate-baseline.yml",)
-    state: Path = Path("/var/lib/perfgate")
-    cache: Path = Path("/var/cache/perfgate")
-    engine: Path | None = None
-    models: Path = Path("/srv/models")
+    state: Place = Path("/var/lib/perfgate")
+    cache: Place = Path("/var/cache/perfgate")
+    engine: Place | None = None
+    models: Place = Path("/srv/models")
     quarantine_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 300.0
     networks: tuple[Network, ...] = ()
     clock_mhz: Annotated[int, Field(ge=100, le=5000)] | None = None
-    pristine: Path = Path("/opt/actions-runner")
-    folder: Path = Path("/var/lib/perfgate/slots")
-    hooks: Path = Path("/opt/perfgate/hooks")
+    pristine: Place = Path("/opt/actions-runner")
+    folder: Place = Path("/var/lib/perfgate/slots")
+    hooks: Place = Path("/opt/perfgate/hooks")
     slots: Mapping[Annotated[str, Field(pattern=r"^[a-z0-9]{1,8}$")], Slot] = Field(default_factory=dict)
     registration: Registration | None = None
     limits: Limits = Field(default_factory=Limits)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import click
 import pytest
 
@@ -92,3 +95,15 @@ def test_refuse_empty__arguments_and_blanks_too(words, name, capsys):
 def test_refuse_empty__leaves_an_empty_argument_of_the_engine(capsys):
     assert main(["run", "no-such-scenario", "--both-arg", ""]) == 2
     assert "no-such-scenario" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["report"], ["compare", "a"], ["compare", "--base"], ["demo", "--out"]], ids=" ".join)
+@pytest.mark.parametrize("path", ["loop", "x" * 300])
+def test_refuse_empty__a_path_at_which_no_file_can_be(words, path, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+
+    assert main([*words, path]) == 2
+    told = capsys.readouterr().err
+    assert re.search(rf": {path[:100]}: (Too many levels of symbolic links|File name too long); give another path\n$", told)
+    assert len(told.splitlines()) == 1

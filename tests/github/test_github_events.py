@@ -306,17 +306,18 @@ def test_load_settings__names_what_is_wrong(tmp_path, text, named):
 
 
 @pytest.mark.parametrize(
-    ("hardware", "load", "wanted"),
+    ("hardware", "scenario", "wanted"),
     [
-        ("h20", "mxfp4-tp2-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
-        ("h20-x2", "mxfp4-mixed-c16", r"takes 1 GPU; list it under \[hardware\.h20\]"),
-        ("h20-x4", "mxfp4-pd-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
+        ("h20", "cpu-moe", "measures without a GPU, which slots have; leave it out"),
+        ("h20", "gpt-oss-20b-shape-mxfp4-tp2-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
+        ("h20-x2", "gpt-oss-20b-shape-mxfp4-mixed-c16", r"takes 1 GPU; list it under \[hardware\.h20\]"),
+        ("h20-x4", "gpt-oss-20b-shape-mxfp4-pd-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
     ],
 )
-def test_load_settings__a_scenario_where_slots_have_other_gpus(tmp_path, hardware, load, wanted):
-    (tmp_path / "s.toml").write_text(f'[hardware.{hardware}]\nscenarios = ["gpt-oss-20b-shape-{load}"]\n')
+def test_load_settings__a_scenario_where_slots_have_other_gpus(tmp_path, hardware, scenario, wanted):
+    (tmp_path / "s.toml").write_text(f'[hardware.{hardware}]\nscenarios = ["{scenario}"]\n')
 
-    with pytest.raises(InputError, match=rf"s\.toml: hardware\.{hardware}: gpt-oss-20b-shape-{load} {wanted}"):
+    with pytest.raises(InputError, match=rf"s\.toml: hardware\.{hardware}: {scenario} {wanted}"):
         load_settings(tmp_path / "s.toml")
 
 

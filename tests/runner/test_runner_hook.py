@@ -197,6 +197,7 @@ def test_attack__a_note_of_refusal_that_is_none(tmp_path, kind, reason):
         ("", "repositories"),
         ("repositories = []", "repositories"),
         ('repositories = ["x"]', "repositories.0"),
+        ('repositories = ["o/r"]\nstate = "~/perfgate"', "state: .*'~/perfgate' depends on where a command runs"),
         ("x", "not readable"),
     ],
 )

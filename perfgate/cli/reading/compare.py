@@ -50,9 +50,15 @@ def spread_lists(args: Iterable[str]) -> list[str]:
 
 
 @click.command(name="compare", cls=ListCommand)
-@click.argument("pair", metavar="[A B]", nargs=-1)
-@click.option("--base", multiple=True, metavar="FILES...", help="Outputs of the code before the change: JSONL or printed.")
-@click.option("--candidate", multiple=True, metavar="FILES...", help="Outputs of the code after the change.")
+@click.argument("pair", metavar="[A B]", nargs=-1, type=click.Path())
+@click.option(
+    "--base",
+    multiple=True,
+    metavar="FILES...",
+    type=click.Path(),
+    help="Outputs of the code before the change: JSONL or printed.",
+)
+@click.option("--candidate", multiple=True, metavar="FILES...", type=click.Path(), help="Outputs of the code after the change.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric; may be given several times.")
 @click.option(
     "--margin", "margins", multiple=True, metavar="[NAME=]RATIO", help="Smallest loss worth acting on, as 0.03 or 3%."

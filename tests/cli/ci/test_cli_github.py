@@ -44,6 +44,7 @@ from tests.fakes.github.pull_requests import (
 )
 
 DOCS = Path(__file__).parents[3] / "docs"
+SINGLE, PREFIX = "gpt-oss-20b-shape-mxfp4-c1", "gpt-oss-20b-shape-mxfp4-prefix-c16"
 
 
 @pytest.fixture
@@ -187,14 +188,14 @@ def test_publish__speaks_of_the_machines_that_were_admitted(server, tmp_path):
 
 
 def test_publish__names_what_the_run_was_not_to_measure(server, tmp_path):
-    told = SETTINGS.replace('["unit"]', '["unit", "cpu-moe", "cpu-moe-c1"]')
+    told = SETTINGS.replace('["unit"]', f'["unit", "{SINGLE}", "{PREFIX}"]')
     assert told != SETTINGS
     (tmp_path / ".github" / "perfgate.toml").write_text(told)
     set_run(server, pack(tmp_path))
 
     assert main([*PUBLISH, "--matrix", MATRIX]) == 0
     (comment,) = server.get()["comments"]
-    assert "\nNot measured in this run, and not judged: `cpu-moe`, `cpu-moe-c1`.\n" in comment["body"]
+    assert f"\nNot measured in this run, and not judged: `{SINGLE}`, `{PREFIX}`.\n" in comment["body"]
     assert read_sections(server) == {"test-gpu": "pass"}
 
 
@@ -591,7 +592,7 @@ def test_plan__a_branch_with_odd_characters(server, tmp_path):
     assert server.paths("GET") == [f"/repos/o/r/compare/release%2F1.0-a_b...{HEAD}"]
 
 
-TOUCHED = "minutes = 15.0\n" + SETTINGS.replace('["unit"]', '["unit", "gpt-oss-20b-shape-mxfp4-c1", "cpu-moe-pool"]')
+TOUCHED = "minutes = 15.0\n" + SETTINGS.replace('["unit"]', f'["unit", "{SINGLE}", "{PREFIX}"]')
 
 
 def test_plan__by_the_paths_that_the_change_touches(server, tmp_path):
@@ -607,9 +608,9 @@ def test_plan__by_the_paths_that_the_change_touches(server, tmp_path):
         return [job["scenario"] for job in orjson.loads(matrix)]
 
     assert plan("docs/a.md") == ["unit"]
-    assert plan("python/sglang/srt/layers/attention/x.py") == ["unit", "gpt-oss-20b-shape-mxfp4-c1"]
-    assert plan({"filename": "docs/a.md", "previous_filename": "python/sglang/srt/mem_cache/x.py"}) == ["unit", "cpu-moe-pool"]
-    assert plan(*(f"docs/{number}.md" for number in range(300))) == ["unit", "gpt-oss-20b-shape-mxfp4-c1", "cpu-moe-pool"]
+    assert plan("python/sglang/srt/layers/attention/x.py") == ["unit", SINGLE]
+    assert plan({"filename": "docs/a.md", "previous_filename": "python/sglang/srt/mem_cache/x.py"}) == ["unit", PREFIX]
+    assert plan(*(f"docs/{number}.md" for number in range(300))) == ["unit", SINGLE, PREFIX]
 
 
 def test_report__names_what_no_touched_path_asked_for(server, tmp_path):
@@ -619,7 +620,7 @@ def test_report__names_what_no_touched_path_asked_for(server, tmp_path):
 
     assert report(tmp_path, make_run()) == 0
     (comment,) = server.get()["comments"]
-    assert "\nNot measured in this run, and not judged: `gpt-oss-20b-shape-mxfp4-c1`, `cpu-moe-pool`.\n" in comment["body"]
+    assert f"\nNot measured in this run, and not judged: `{SINGLE}`, `{PREFIX}`.\n" in comment["body"]
     assert read_sections(server) == {"test-gpu": "pass"}
 
 
@@ -631,7 +632,7 @@ def test_attack__a_workflow_that_leaves_out_what_the_change_touches(server, tmp_
 
     assert report(tmp_path, make_run()) == 0
     assert read_sections(server) == {"test-gpu": "invalid"}
-    assert "cpu-moe-pool: no job ran" in server.get()["comments"][0]["body"]
+    assert f"{PREFIX}: no job ran" in server.get()["comments"][0]["body"]
 
 
 def test_report__expects_all_where_the_paths_are_not_known(server, tmp_path):
