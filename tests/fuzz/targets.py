@@ -48,8 +48,8 @@ BASELINE = make_baseline(SCENARIO)
 LARGEST = 64 * 1024
 
 SETTINGS = b"""[hardware.h20]
-scenarios = ["cpu-moe"]
-smoke = ["cpu-moe"]
+scenarios = ["gpt-oss-20b-shape-mxfp4-mixed-c16"]
+smoke = ["gpt-oss-20b-shape-mxfp4-mixed-c16"]
 """
 RUNNER = b"""repositories = ["owner/name"]
 workflows = ["gate.yml"]
