@@ -198,6 +198,9 @@ def test_attack__a_note_of_refusal_that_is_none(tmp_path, kind, reason):
         ("repositories = []", "repositories"),
         ('repositories = ["x"]', "repositories.0"),
         ('repositories = ["o/r"]\nstate = "~/perfgate"', "state: .*'~/perfgate' depends on where a command runs"),
+        ('repositories = ["o/r"]\nslots.a = {user = "root", gpu = "GPU-1234"}', r"slots\.a\.user: .*is root"),
+        ('repositories = ["o/r"]\n[registration]\napp_id = true', r"registration\.app_id: Input should be a valid integer"),
+        ('repositories = ["o/r"]\nlimits.day = true', r"limits\.day: Input should be a valid number"),
         ("x", "not readable"),
     ],
 )
