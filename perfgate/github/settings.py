@@ -141,7 +141,7 @@ def require_slots(settings: Settings, where: str) -> None:
     for hardware, machine in settings.hardware.items():
         kind, count = split_set(hardware)
         if kind == CPU:
-            raise InputError(f"{where}{hardware}: is a machine without a GPU, which slots have; name it by its GPU, such as h20")
+            raise InputError(f"{where}{hardware}: is a machine without a GPU, which slots have; give the label of a GPU")
         shipped = (name for name in (*machine.scenarios, *machine.smoke) if name in list_scenarios())
         for scenario in shipped:
             gpus = load_scenario(scenario).server.gpus
