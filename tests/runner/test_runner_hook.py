@@ -160,7 +160,7 @@ def test_leave_refusal__a_branch_that_is_no_text(tmp_path):
     assert take_refusal(tmp_path) == "push of refs/heads/?: only refs/heads/main may"
 
 
-@pytest.mark.parametrize("mark", ["", "{}", "[]", '{"until": "soon"}'])
+@pytest.mark.parametrize("mark", ["", "{}", "[]", '{"until": "soon"}', '{"until": NaN}', "[" * 2000])
 def test_find_quarantine__a_broken_mark_keeps_the_slot_closed(tmp_path, mark):
     (tmp_path / "quarantine-0.json").write_text(mark)
 
