@@ -94,6 +94,7 @@ def test_find_excess__within_a_day(limits, event, refused):
         make_entry(user="bob"),
         make_entry(user="bob", repository="o/other"),
         make_entry(began_s=100.0, gpu_minutes=9999.0),
+        make_entry(began_s=4e9, gpu_minutes=9999.0),
     ]
     note = Note(repository="o/r", run_id=2, run_attempt=1, event=event, user="ada")
     told = find_excess(note, entries, limits, now_s=95_000.0)
