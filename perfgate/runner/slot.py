@@ -116,7 +116,7 @@ def enlist(runner: Runner, name: str, register: Callable[[str], str]) -> str:
 def find_registered(runner: Runner, name: str) -> str:
     """The name under which the slot's runner was registered last. Raise RunnerError when it never was."""
     try:
-        return find_name_file(runner, name).read_text(encoding="utf-8")
+        return find_name_file(runner, name).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise RunnerError(f"slot {name} was never registered on this machine ({error.strerror})") from None
 

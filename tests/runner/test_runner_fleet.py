@@ -206,6 +206,8 @@ def test_cli__adds_and_shows(tmp_path, capsys):
     assert [entry["user"] for entry in told["entries"]] == ["unknown"]
     assert told["gpu_minutes"]["unknown"] > 1e6
 
+    (tmp_path / "slots" / "0.name").write_bytes(b"\xff")
+    assert main(["runner", "ledger", "add", "--slot", "0"]) == 0
     (tmp_path / "slots" / "0.name").unlink()
     assert main(["runner", "ledger", "add", "--slot", "0"]) == 3
     assert "slot 0 was never registered on this machine" in capsys.readouterr().err

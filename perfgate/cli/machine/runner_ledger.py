@@ -37,7 +37,7 @@ def add(name: str, style: str) -> int:
     home = runner.folder / name
     try:
         noted_s = os.lstat(home / NOTE).st_ctime
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         print_result(style, {"entry": None}, f"slot {name}: no job was admitted")
         return 0
     registered = find_registered(runner, name)
