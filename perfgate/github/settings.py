@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
 from perfgate.github.handoff.subject import Label
-from perfgate.machine.accelerators import PRIORITIES, name_set, split_set
+from perfgate.machine.accelerators import CPU, PRIORITIES, name_set, split_set
 from perfgate.resolution.table import GPUS
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.settings import read_settings
@@ -134,12 +134,14 @@ def load_settings(path: Path) -> Settings:
 
 
 def require_slots(settings: Settings, where: str) -> None:
-    """Raise InputError for a shipped scenario that takes no GPU, or another number than the slots of its machine hold.
+    """Raise InputError for a machine without a GPU, and a shipped scenario of none or of another number than its slots hold.
 
     `where` is what stands before the machine's name in the message.
     """
     for hardware, machine in settings.hardware.items():
         kind, count = split_set(hardware)
+        if kind == CPU:
+            raise InputError(f"{where}{hardware}: is a machine without a GPU, which slots have; give the label of a GPU")
         shipped = (name for name in (*machine.scenarios, *machine.smoke) if name in list_scenarios())
         for scenario in shipped:
             gpus = load_scenario(scenario).server.gpus

@@ -57,6 +57,8 @@ def _acquire(path: Path, deadline: float) -> int:
         # The last holder removes the file when it ends: a lock on a file without a name would not keep another process out.
         if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
             os.truncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()}\n".encode())
+            # The lock holds without its number, and what a full disk does not take is told by the work that fails there.
+            with suppress(OSError):
+                os.write(descriptor, f"{os.getpid()}\n".encode())
             return descriptor
         os.close(descriptor)

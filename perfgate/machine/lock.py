@@ -101,7 +101,7 @@ def _open(path: Path) -> int:
     except FileNotFoundError:
         pass
     except OSError as error:
-        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR}:
             raise
         return os.open(path, os.O_RDONLY | flags)
     try:

@@ -7,9 +7,10 @@ has ended, in a folder that no job can write: a job can close its own slot, for 
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
+
+import orjson
 
 from perfgate.errors import RunnerError
 from perfgate.runner.scrub import read_left
@@ -46,7 +47,7 @@ def close_slot(runner: Runner, name: str, reason: str, clock: float | None = Non
     path = _mark(runner, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({"until": until, "reason": reason}).encode())
+        write_atomically(path, orjson.dumps({"until": until, "reason": reason}))
     except OSError as error:
         raise RunnerError(f"{path}: cannot be written ({error.strerror}); the marks are root's") from None
 
@@ -55,7 +56,7 @@ def find_quarantine(runner: Runner, name: str, clock: float | None = None) -> st
     """Why a slot is closed; None when it is open. A mark that cannot be read closes it."""
     path = _mark(runner, name)
     try:
-        mark = json.loads(path.read_text(encoding="utf-8"))
+        mark = orjson.loads(path.read_bytes())
         left_s = float(mark["until"]) - (time.time() if clock is None else clock)
     except FileNotFoundError:
         return None

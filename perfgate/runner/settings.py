@@ -33,6 +33,13 @@ def check_place(path: Path) -> Path:
     return path
 
 
+def check_user(name: str) -> str:
+    """Return the name of a slot's user. Raise ValueError for root: whoever has a slot loses all processes and files."""
+    if name == "root":
+        raise ValueError("is root, whose processes and files a slot's clean-up would take; give the slot a user of its own")
+    return name
+
+
 def list_gpus(told: object) -> object:
     """Several GPUs are a list; one stands as it is."""
     return [told] if isinstance(told, str) else told
@@ -42,7 +49,8 @@ File = Annotated[str, Field(pattern=r"^[\w.-]+\.ya?ml$")]
 Place = Annotated[Path, AfterValidator(check_place)]
 Network = Annotated[str, AfterValidator(check_network)]
 Uuid = Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F-]{4,40}$")]
-Minutes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Minutes = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Id = Annotated[int, Field(strict=True, gt=0)]
 DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml", "perfgate-runners.yml")
 
 
@@ -50,7 +58,7 @@ DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-basel
 class Slot:
     """What jobs of one user run on: one GPU, or all of a machine, for a server over several. No other slot has user or GPU."""
 
-    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$"), AfterValidator(check_user)]
     gpu: Annotated[tuple[Uuid, ...], Field(min_length=1, max_length=16), BeforeValidator(list_gpus)]
 
 
@@ -58,11 +66,11 @@ class Slot:
 class Registration:
     """The GitHub App that registers runners. `key` is readable by root alone; `scope` is orgs/NAME or repos/OWNER/NAME."""
 
-    app_id: Annotated[int, Field(gt=0)]
-    installation: Annotated[int, Field(gt=0)]
+    app_id: Id
+    installation: Id
     key: Place
     scope: Annotated[str, Field(pattern=r"^(orgs/[A-Za-z0-9-]{1,39}|repos/[A-Za-z0-9-]{1,39}/[A-Za-z0-9_.-]{1,100})$")]
-    group: Annotated[int, Field(gt=0)] = 1
+    group: Id = 1
     api_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] = "https://api.github.com"
 
 
@@ -93,9 +101,9 @@ class Runner:
     cache: Place = Path("/var/cache/perfgate")
     engine: Place | None = None
     models: Place = Path("/srv/models")
-    quarantine_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 300.0
+    quarantine_s: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = 300.0
     networks: tuple[Network, ...] = ()
-    clock_mhz: Annotated[int, Field(ge=100, le=5000)] | None = None
+    clock_mhz: Annotated[int, Field(strict=True, ge=100, le=5000)] | None = None
     pristine: Place = Path("/opt/actions-runner")
     folder: Place = Path("/var/lib/perfgate/slots")
     hooks: Place = Path("/opt/perfgate/hooks")

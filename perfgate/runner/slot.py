@@ -16,12 +16,13 @@ from perfgate.machine.lock import find_lock_folder
 from perfgate.runner.gpus import diagnose, lock_clocks, read_gpus, read_kernel_log
 from perfgate.runner.health import Reading, judge_health
 from perfgate.runner.quarantine import close_slot, find_quarantine
-from perfgate.runner.scrub import find_user
+from perfgate.runner.scrub import delete_tree, find_user
 from perfgate.runner.settings import ALL_OR_ONE, Runner, Slot
 from perfgate.runner.slots import Wish, hold
 
 CONFIG_FILE = "jit"
 RUNNER_DIR = "runner"
+RUN = "run.sh"
 VARIABLE = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 _MEETING = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 DEEP_S = 86_400.0
@@ -51,15 +52,19 @@ def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], 
             lock_clocks(uuid, runner.clock_mhz)
     _look_deeper(runner, name, [reading.index for reading in readings])
     folder = runner.folder / name
-    shutil.rmtree(folder, ignore_errors=True)
+    delete_tree(folder)
     try:
         shutil.copytree(runner.pristine, folder / RUNNER_DIR, symlinks=True)
+        # What cannot run is not registered: each try would leave a runner at GitHub.
+        (folder / RUNNER_DIR / RUN).stat()
         (folder / RUNNER_DIR / ".env").write_text(format_environment(runner, slot), encoding="utf-8")
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, uid, -1, follow_symlinks=False)
         folder.chmod(0o700)
     except OSError as error:
-        raise RunnerError(f"{folder}: cannot be prepared ({error}); is {runner.pristine} GitHub's unpacked runner?") from None
+        # Of a disk that got full, the first file that found no room stands for the thousands behind it.
+        reason = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
+        raise RunnerError(f"{folder}: cannot be prepared ({reason}); is {runner.pristine} GitHub's unpacked runner?") from None
     enlist(runner, name, lambda registered: register(registered, list_labels(readings)))
     return folder
 
@@ -111,7 +116,7 @@ def enlist(runner: Runner, name: str, register: Callable[[str], str]) -> str:
 def find_registered(runner: Runner, name: str) -> str:
     """The name under which the slot's runner was registered last. Raise RunnerError when it never was."""
     try:
-        return find_name_file(runner, name).read_text(encoding="utf-8")
+        return find_name_file(runner, name).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise RunnerError(f"slot {name} was never registered on this machine ({error.strerror})") from None
 
@@ -182,6 +187,6 @@ def run_once(runner: Runner, name: str) -> NoReturn:
     home = folder / RUNNER_DIR
     try:
         os.chdir(home)
-        os.execve(home / "run.sh", ["run.sh"], {**os.environ, VARIABLE: config})  # noqa: S606 - no shell is wanted between
+        os.execve(home / RUN, [RUN], {**os.environ, VARIABLE: config})  # noqa: S606 - no shell is wanted between
     except OSError as error:
-        raise RunnerError(f"{home / 'run.sh'}: cannot be run ({error.strerror})") from None
+        raise RunnerError(f"{home / RUN}: cannot be run ({error.strerror})") from None

@@ -5,6 +5,7 @@ The locks are those of `machine/lock.py`, which every session takes; here they a
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -81,6 +82,8 @@ def _wait(file: IO[str], wish: Wish, deadline: float, folder: Path) -> None:
 
 def _pause(deadline: float, folder: Path) -> None:
     if time.monotonic() >= deadline:
-        told = (f"{name}: {describe_holder(holder)}" for name, holder in list_holders(folder).items())
+        # The gate is held by this process itself, while it waits for the machine.
+        held = {name: holder for name, holder in list_holders(folder).items() if holder.process != os.getpid()}
+        told = (f"{name}: {describe_holder(holder)}" for name, holder in held.items())
         raise RunnerError(f"no free slot in time; held by {'; '.join(told) or 'nothing that shows here'}")
     time.sleep(POLL_S)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from perfgate.errors import RunnerError, TelemetryError
 from perfgate.machine.lock import describe_holder, find_lock_folder, list_holders
 from perfgate.runner.fleet.ledger import LEDGER, read_entries
-from perfgate.runner.fleet.limits import DAY_S
+from perfgate.runner.fleet.limits import select_day
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
 from perfgate.runner.quarantine import find_quarantine
@@ -54,7 +54,7 @@ def read_status(runner: Runner, kernel_log: str) -> Status:
         slots=slots,
         held={name: describe_holder(holder) for name, holder in list_holders(find_lock_folder()).items()},
         seeds=tuple(sorted(path.parent.name for path in runner.cache.glob(f"*/{MANIFEST}"))),
-        gpu_minutes=round(sum(entry.gpu_minutes for entry in read_entries(runner.state / LEDGER, time.time() - DAY_S)), 2),
+        gpu_minutes=round(sum(entry.gpu_minutes for entry in select_day(read_entries(runner.state / LEDGER), time.time())), 2),
         gpu_minutes_limit=runner.limits.day,
         findings=findings,
         readings=readings,

@@ -309,6 +309,7 @@ def test_load_settings__names_what_is_wrong(tmp_path, text, named):
     ("hardware", "scenario", "wanted"),
     [
         ("h20", "cpu-moe", "measures without a GPU, which slots have; leave it out"),
+        ("cpu", "gpt-oss-20b-shape-mxfp4-mixed-c16", "is a machine without a GPU, which slots have; give the label of a GPU"),
         ("h20", "gpt-oss-20b-shape-mxfp4-tp2-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
         ("h20-x2", "gpt-oss-20b-shape-mxfp4-mixed-c16", r"takes 1 GPU; list it under \[hardware\.h20\]"),
         ("h20-x4", "gpt-oss-20b-shape-mxfp4-pd-closed-c16", r"takes 2 GPUs; list it under \[hardware\.h20-x2\]"),
@@ -317,7 +318,7 @@ def test_load_settings__names_what_is_wrong(tmp_path, text, named):
 def test_load_settings__a_scenario_where_slots_have_other_gpus(tmp_path, hardware, scenario, wanted):
     (tmp_path / "s.toml").write_text(f'[hardware.{hardware}]\nscenarios = ["{scenario}"]\n')
 
-    with pytest.raises(InputError, match=rf"s\.toml: hardware\.{hardware}: {scenario} {wanted}"):
+    with pytest.raises(InputError, match=rf"s\.toml: hardware\.{hardware}: (?:{scenario} )?{wanted}"):
         load_settings(tmp_path / "s.toml")
 
 

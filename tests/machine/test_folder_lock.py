@@ -50,6 +50,16 @@ def test_lock_folder__waits_for_what_a_dead_process_left(tmp_path):
     assert holder == f"{os.getpid()}\n"
 
 
+def test_lock_folder__a_disk_that_takes_no_number(tmp_path):
+    """What was measured is judged all the same: the lock holds, and the next write tells of the disk."""
+    full = HOLD.replace("with lock", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nwith lock")
+    with subprocess.Popen([sys.executable, "-c", full, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(EvidenceError, match="process unknown writes there"), lock_folder(tmp_path, wait_s=0.0):
+            pass
+        holder.kill()
+
+
 def test_lock_folder__cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
 

@@ -293,7 +293,7 @@ def test_attack__no_file_in_place_of_a_lock(tmp_path, make):
     make(tmp_path / "gpu-GPU-1.lock")
 
     assert set(list_holders(tmp_path)) == {"x", "gpu-GPU-1"}
-    with pytest.raises(RunnerError, match=r"gpu-GPU-1\.lock: (is no file|cannot be opened)"), hold_machine(["GPU-1"], tmp_path):
+    with pytest.raises(RunnerError, match=r"gpu-GPU-1\.lock: is no file"), hold_machine(["GPU-1"], tmp_path):
         pass
 
 

@@ -94,6 +94,7 @@ def test_find_excess__within_a_day(limits, event, refused):
         make_entry(user="bob"),
         make_entry(user="bob", repository="o/other"),
         make_entry(began_s=100.0, gpu_minutes=9999.0),
+        make_entry(began_s=4e9, gpu_minutes=9999.0),
     ]
     note = Note(repository="o/r", run_id=2, run_attempt=1, event=event, user="ada")
     told = find_excess(note, entries, limits, now_s=95_000.0)
@@ -204,6 +205,12 @@ def test_cli__adds_and_shows(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out.partition("\n")[2])
     assert [entry["user"] for entry in told["entries"]] == ["unknown"]
     assert told["gpu_minutes"]["unknown"] > 1e6
+
+    (tmp_path / "slots" / "0.name").write_bytes(b"\xff")
+    assert main(["runner", "ledger", "add", "--slot", "0"]) == 0
+    (tmp_path / "slots" / "0.name").unlink()
+    assert main(["runner", "ledger", "add", "--slot", "0"]) == 3
+    assert "slot 0 was never registered on this machine" in capsys.readouterr().err
 
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "perfgate.rules.yml"

@@ -160,7 +160,7 @@ def test_leave_refusal__a_branch_that_is_no_text(tmp_path):
     assert take_refusal(tmp_path) == "push of refs/heads/?: only refs/heads/main may"
 
 
-@pytest.mark.parametrize("mark", ["", "{}", "[]", '{"until": "soon"}'])
+@pytest.mark.parametrize("mark", ["", "{}", "[]", '{"until": "soon"}', '{"until": NaN}', "[" * 2000])
 def test_find_quarantine__a_broken_mark_keeps_the_slot_closed(tmp_path, mark):
     (tmp_path / "quarantine-0.json").write_text(mark)
 
@@ -198,6 +198,9 @@ def test_attack__a_note_of_refusal_that_is_none(tmp_path, kind, reason):
         ("repositories = []", "repositories"),
         ('repositories = ["x"]', "repositories.0"),
         ('repositories = ["o/r"]\nstate = "~/perfgate"', "state: .*'~/perfgate' depends on where a command runs"),
+        ('repositories = ["o/r"]\nslots.a = {user = "root", gpu = "GPU-1234"}', r"slots\.a\.user: .*is root"),
+        ('repositories = ["o/r"]\n[registration]\napp_id = true', r"registration\.app_id: Input should be a valid integer"),
+        ('repositories = ["o/r"]\nlimits.day = true', r"limits\.day: Input should be a valid number"),
         ("x", "not readable"),
     ],
 )

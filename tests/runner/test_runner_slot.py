@@ -302,11 +302,32 @@ def test_prepare__a_closed_slot_registers_nothing(server, library, tmp_path, set
 @needs_root
 def test_prepare__nothing_of_the_last_job_is_left(library, tmp_path, settings):
     run_prepare(library, tmp_path, settings)
-    planted = tmp_path / "slots" / "0" / "runner" / ".path"
+    home = tmp_path / "slots" / "0"
+    planted = home / "runner" / ".path"
     planted.write_text("/evil")
+    # Deeper than Python's own walk gets.
+    subprocess.run(["/bin/sh", "-c", "for i in $(seq 1500); do mkdir d; cd d; done"], cwd=home, check=True)
 
     assert run_prepare(library, tmp_path, settings).returncode == 0
     assert not planted.exists()
+    assert not (home / "d").exists()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [((), r"No such file or directory: '\S+/0/runner/run\.sh'\)"), (("a", "b"), r"\(`\S+/pristine/[ab]` is a named pipe\)")],
+)
+def test_prepare__what_cannot_run_is_not_registered(*, server, library, tmp_path, settings, left, told):
+    (tmp_path / "pristine" / "run.sh").unlink()
+    for name in left:
+        os.mkfifo(tmp_path / "pristine" / name)
+
+    assert re.search(
+        rf"cannot be prepared .*{told}; is \S+/pristine GitHub's unpacked runner",
+        run_prepare(library, tmp_path, settings).stderr,
+    )
+    assert server.get()["log"] == []
 
 
 def test_settings__two_slots_of_one_user(settings, monkeypatch, capsys):

@@ -76,7 +76,8 @@ def test_hold__several_gpus_or_none(tmp_path):
 def test_hold__a_quiet_host_has_no_other_session(tmp_path):
     with another(tmp_path) as first:
         first.stdout.readline()
-        with pytest.raises(RunnerError), hold(wish(exclusive=True), tmp_path):
+        told = f"held by gpu-a: process {first.pid}; host: process {first.pid}$"
+        with pytest.raises(RunnerError, match=told), hold(wish(exclusive=True), tmp_path):
             pass
     with another(tmp_path, exclusive=True) as first:
         assert first.stdout.readline().strip() == "a,b"

@@ -37,13 +37,14 @@ def add(name: str, style: str) -> int:
     home = runner.folder / name
     try:
         noted_s = os.lstat(home / NOTE).st_ctime
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         print_result(style, {"entry": None}, f"slot {name}: no job was admitted")
         return 0
+    registered = find_registered(runner, name)
     now_s, registered_s = time.time(), find_name_file(runner, name).stat().st_mtime
     span = Span(registered_s=registered_s, noted_s=min(max(noted_s, registered_s), now_s), ended_s=now_s, gpus=gpus)
     note, jobs = _read(runner, name)
-    entry = settle(name, note, jobs, find_registered(runner, name), span)
+    entry = settle(name, note, jobs, registered, span)
     append(runner.state / LEDGER, entry)
     print_result(style, {"entry": entry}, f"slot {name}: {entry.gpu_minutes} GPU-minutes of {entry.user}, {entry.repository}")
     return 0

@@ -13,11 +13,16 @@ DAY_S = 86_400.0
 EXEMPT = ("merge_group",)
 
 
+def select_day(entries: Iterable[LedgerEntry], now_s: float) -> tuple[LedgerEntry, ...]:
+    """The jobs that began within 24 hours. One that begins in the future is of a clock that was wrong then."""
+    return tuple(entry for entry in entries if now_s - DAY_S <= entry.began_s <= now_s)
+
+
 def find_excess(note: Note, entries: Iterable[LedgerEntry], limits: Limits, now_s: float) -> str | None:
     """Why a job is one too many; None when it may begin. A job that is begun is never cut off for its cost."""
     if note.event in EXEMPT:
         return None
-    recent = [entry for entry in entries if entry.began_s >= now_s - DAY_S]
+    recent = select_day(entries, now_s)
     sums = (
         (f"{note.user}'s", limits.user, [entry for entry in recent if entry.user == note.user]),
         (f"{note.repository}'s", limits.repository, [entry for entry in recent if entry.repository == note.repository]),

@@ -93,7 +93,7 @@ def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
 def mask_managers(plan: HostPlan, root: Path) -> Iterator[str]:
     """Make the user managers of the slots' users unstartable: they would run what a job wrote, outside of the slot's unit."""
     where = [] if root == Path("/") else [f"--root={root}"]
-    lines = _below(root, "/etc/passwd").read_text(encoding="utf-8").splitlines()
+    lines = _below(root, "/etc/passwd").read_text(encoding="utf-8", errors="replace").splitlines()
     numbers = {words[0]: words[2] for line in lines if len(words := line.split(":")) > 2}
     for user in plan.users:
         yield _run(["systemctl", *where, "--quiet", "mask", f"user@{numbers[user]}.service"])
@@ -107,6 +107,8 @@ def _compare(planned: PlannedFile, root: Path) -> str:
     path = _below(root, planned.path)
     if not path.exists():
         return "write"
+    if not path.is_file():
+        raise RunnerError(f"{path}: is no file; move it away, then run this again")
     if planned.is_own:
         return "keep"
     is_same = path.read_bytes() == planned.content.encode() and path.stat().st_mode & 0o777 == planned.mode
@@ -147,7 +149,7 @@ def verify_units(plan: HostPlan, root: Path) -> str:
 def read_resolvers(path: Path = Path("/etc/resolv.conf")) -> tuple[str, ...]:
     """The addresses of this machine's name servers, those on the machine itself left out."""
     try:
-        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.split() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
     except OSError:
         return ()
     named = [words[1].partition("%")[0] for words in lines if words[:1] == ["nameserver"] and len(words) > 1]

@@ -106,10 +106,10 @@ def verify(cache: Path, key: str) -> int:
         raise RunnerError(f"{folder / MANIFEST}: cannot be read; prune this seed and make it anew") from None
     found = {str(path.relative_to(folder / "files")): path for path in _list_files(folder / "files")}
     for name in sorted(wanted.keys() ^ found.keys()):
-        raise RunnerError(f"{folder}: {name} {'is missing' if name in wanted else 'was added'}; prune this seed")
+        raise RunnerError(f"{folder}: {name} {'is missing' if name in wanted else 'was added'}; delete this folder")
     for name, path in sorted(found.items()):
         if _digest(path) != wanted[name]:
-            raise RunnerError(f"{folder}: {name} was changed; prune this seed, and find out who could write it")
+            raise RunnerError(f"{folder}: {name} was changed; delete this folder, and find out who could write it")
     return len(found)
 
 
@@ -118,10 +118,14 @@ def lend(cache: Path, key: str, target: Path) -> int:
     verify(cache, key)
     if target.exists():
         raise RunnerError(f"{target}: is there already; a job's cache begins new")
-    entries = _copy(cache / key / "files", target)
-    for name in entries:
-        if Path(name).name.startswith("__grp__"):
-            _move_group(target.resolve() / name)
+    try:
+        entries = _copy(cache / key / "files", target)
+        for name in entries:
+            if Path(name).name.startswith("__grp__"):
+                _move_group(target.resolve() / name)
+    except OSError as error:
+        shutil.rmtree(target, ignore_errors=True)
+        raise RunnerError(f"{target}: cannot be written ({error})") from None
     return len(entries)
 
 
@@ -162,7 +166,7 @@ def find_newest(cache: Path, key: str) -> str | None:
 def prune(cache: Path, keep: int) -> list[str]:
     """Delete all but the `keep` newest seeds, and what a broken run left; return their names."""
     seeds = [path for path in cache.iterdir() if path.is_dir() and not path.is_symlink()] if cache.is_dir() else []
-    whole = sorted((path for path in seeds if (path / MANIFEST).is_file()), key=lambda path: (_read_age(path), path.name))
+    whole = sorted((path for path in seeds if _read_age(path)), key=lambda path: (_read_age(path), path.name))
     gone = [*(path for path in seeds if path not in whole), *whole[: max(len(whole) - keep, 0)]]
     for path in gone:
         _remove(path)
@@ -170,6 +174,7 @@ def prune(cache: Path, keep: int) -> list[str]:
 
 
 def _read_age(folder: Path) -> float:
+    """When a seed was made; 0 for one without its manifest, as a full disk or a power cut leaves it."""
     try:
         return float(orjson.loads((folder / MANIFEST).read_bytes())["made"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -182,6 +182,23 @@ def test_init_host__says_what_a_person_has_to_bring(library, tmp_path, root):
     ]
 
 
+def test_init_host__a_folder_in_place_of_a_file(library, tmp_path, root):
+    (root / "opt/perfgate/hooks/job-started.sh").mkdir(parents=True)
+    done = prepare(library, tmp_path, "--repository", "o/r", "--dry-run")
+
+    assert done.returncode == 3
+    assert done.stderr == f"perfgate: {root}/opt/perfgate/hooks/job-started.sh: is no file; move it away, then run this again\n"
+
+
+@needs_systemd
+def test_init_host__names_that_are_no_utf_8(library, tmp_path, root):
+    """Accounts of people on a machine that is older than UTF-8."""
+    (root / "etc").mkdir()
+    (root / "etc/passwd").write_bytes(b"jose:x:1000:1000:Jos\xe9:/home/jose:/bin/sh\n")
+
+    assert prepare(library, tmp_path, "--repository", "o/r").returncode == 0
+
+
 def test_init_host__a_dry_run_changes_nothing(library, tmp_path, root):
     done = prepare(library, tmp_path, "--repository", "o/r", "--dry-run")
 

@@ -56,6 +56,20 @@ def test_lend__is_a_copy_that_no_other_job_sees(source, cache, tmp_path):
     assert (cache / KEY / "files" / "ab" / "kernel.cubin").read_bytes() == b"code"
 
 
+def test_lend__a_full_disk_leaves_no_part_of_a_copy(source, cache, tmp_path):
+    seed(source, cache, KEY)
+    full = (
+        "import resource, sys; from pathlib import Path; from perfgate.runner.setup.seeds import lend\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1)); lend(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", full, cache, KEY, tmp_path / "job"], capture_output=True, text=True, check=False
+    )
+
+    assert f"RunnerError: {tmp_path}/job: cannot be written ([Errno 27] File too large" in done.stderr
+    assert not (tmp_path / "job").exists()
+
+
 def test_renew__the_newest_is_found(source, cache):
     assert find_newest(cache, KEY) is None
     for now in (1e9, 2e9, 1.5e9):
@@ -135,7 +149,7 @@ def test_attack__a_kernel_is_replaced_in_the_seed(source, cache, tmp_path):
     folder = seed(source, cache, KEY)
     make_writable(folder / "files" / "ab" / "kernel.cubin").write_bytes(b"evil")
 
-    with pytest.raises(RunnerError, match=r"ab/kernel\.cubin was changed; prune this seed"):
+    with pytest.raises(RunnerError, match=r"ab/kernel\.cubin was changed; delete this folder"):
         lend(cache, KEY, tmp_path / "job")
     assert not (tmp_path / "job").exists()
 
@@ -196,9 +210,11 @@ def test_prune__keeps_the_newest_and_clears_what_broke(source, cache, monkeypatc
         monkeypatch.setattr("time.time", lambda number=number: 1000 + number)
         seed(source, cache, f"seed-{number}")
     (cache / ".broken.part").mkdir()
+    # What a power cut leaves of a file that was just written.
+    make_writable(cache / "seed-3" / "manifest.json").write_text("")
 
-    assert prune(cache, keep=2) == [".broken.part", "seed-0", "seed-1"]
-    assert sorted(path.name for path in cache.iterdir()) == ["seed-2", "seed-3"]
+    assert prune(cache, keep=2) == [".broken.part", "seed-0", "seed-3"]
+    assert sorted(path.name for path in cache.iterdir()) == ["seed-1", "seed-2"]
     assert prune(cache / "none", keep=2) == []
 
 
