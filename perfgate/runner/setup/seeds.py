@@ -166,8 +166,9 @@ def find_newest(cache: Path, key: str) -> str | None:
 def prune(cache: Path, keep: int) -> list[str]:
     """Delete all but the `keep` newest seeds, and what a broken run left; return their names."""
     seeds = [path for path in cache.iterdir() if path.is_dir() and not path.is_symlink()] if cache.is_dir() else []
-    whole = sorted((path for path in seeds if _read_age(path)), key=lambda path: (_read_age(path), path.name))
-    gone = [*(path for path in seeds if path not in whole), *whole[: max(len(whole) - keep, 0)]]
+    ages = {path: _read_age(path) for path in seeds}
+    whole = sorted(filter(ages.get, seeds), key=lambda path: (ages[path], path.name))
+    gone = [*(path for path in seeds if not ages[path]), *whole[: max(len(whole) - keep, 0)]]
     for path in gone:
         _remove(path)
     return sorted(path.name for path in gone)
