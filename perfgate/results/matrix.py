@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Fingerprint
@@ -34,7 +33,7 @@ from perfgate.results.results import find_disordered, load_windows, read_served
 from perfgate.scenario.matrix import Matrix, parse_matrix
 from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, read_json, read_lines, read_records
-from perfgate.storage.schema import STRICT
+from perfgate.storage.schema import STRICT, Number
 
 MATRIX_FILE = "matrix.json"
 TEXT_FILE = "matrix.toml"
@@ -55,7 +54,7 @@ class MatrixRecord(FolderRecord):
 class MatrixEntry(IndexLine):
     """One line of a matrix's index: the window of a cell."""
 
-    round: Annotated[int, Field(ge=1)]
+    round: Number
     server: str
     load: str
 

@@ -31,7 +31,7 @@ from perfgate.scenario.safeguards import Check, Expect
 from perfgate.storage.bounded import require_plain
 from perfgate.storage.journal import DAMAGED, Time, read_bytes, read_json, read_records
 from perfgate.storage.places import open_folder, write_file
-from perfgate.storage.schema import STRICT, Sha256, dump, parse_json
+from perfgate.storage.schema import STRICT, Number, Sha256, dump, parse_json
 from perfgate.storage.stream import read_written
 from perfgate_moe.proof.values import KernelProof
 
@@ -98,7 +98,7 @@ class SessionRecord(FolderRecord):
     looks: tuple[int, ...] = ()
     checks: tuple[Check, ...] = ()
     expect: Expect = field(default_factory=Expect)
-    scenarios_in_pr: Annotated[int, Field(ge=1)] = 1
+    scenarios_in_pr: Number = 1
     has_base: bool = True
     kernels: KernelProof | None = None
 
@@ -107,7 +107,7 @@ class SessionRecord(FolderRecord):
 class IndexLine:
     """A finished window: its place within a start, and where its raw output lies."""
 
-    start: Annotated[int, Field(ge=1)]
+    start: Number
     index: Annotated[int, Field(ge=0)]
     role: Role
     begun_s: Seconds
@@ -122,7 +122,7 @@ class WindowRecord(IndexLine):
     """One line of a session's index: the window of an arm in a block."""
 
     arm: Arm
-    block: Annotated[int, Field(ge=1)]
+    block: Number
 
 
 @plain(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from pydantic import Field
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
 from perfgate.runner.scrub import delete_tree, read_left_value
 from perfgate.runner.settings import Repository
-from perfgate.storage.schema import FOREIGN, find
+from perfgate.storage.schema import FOREIGN, Identifier, find
 
 OFFER = "offer"
 CLAIM = "claim.json"
@@ -27,7 +26,6 @@ FILES = "files"
 MAX_CLAIM_BYTES = 4096
 # Started by GitHub's clock or by a user with write access, on the main branch's files.
 ORIGINS = ("schedule", "workflow_dispatch")
-Number = Annotated[int, Field(gt=0, lt=2**53)]
 
 
 @record_class(frozen=True, slots=True, kw_only=True, config=FOREIGN)
@@ -35,8 +33,8 @@ class Claim:
     """Which run a job says it belongs to."""
 
     repository: Repository
-    run_id: Number
-    run_attempt: Number
+    run_id: Identifier
+    run_attempt: Identifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

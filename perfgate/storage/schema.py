@@ -19,6 +19,7 @@ FOREIGN = ConfigDict(extra="forbid", strict=True, defer_build=True)
 LOOSE = ConfigDict(extra="ignore", defer_build=True)
 Number = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+Identifier = Annotated[int, Field(gt=0, lt=2**53)]
 Amount = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

@@ -24,7 +24,7 @@ from perfgate.github.handoff.subject import FactName, HandoffSubject, Label, Sha
 from perfgate.report.render import FOLD_BEGIN, FOLD_END
 from perfgate.report.words.length import WORDS, close_folds, count_words, write_fold
 from perfgate.storage.journal import Time
-from perfgate.storage.schema import FOREIGN, adapt
+from perfgate.storage.schema import FOREIGN, Count, adapt
 
 MARK = "<!-- perfgate:v1 -->"
 """The first line of perfgate's comment. Any user can write it, so the author counts too."""
@@ -64,7 +64,7 @@ class ResultEntry:
 
     head_sha: Sha
     state: State
-    run_id: Annotated[int, Field(ge=0, lt=2**53)]
+    run_id: Count
     run_attempt: Annotated[int, Field(ge=0, lt=100_000)]
     at: Time
     losses: Annotated[tuple[Loss, ...], Field(max_length=16)] = ()

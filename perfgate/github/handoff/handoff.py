@@ -50,7 +50,6 @@ MAX_ANSWER = 4096
 MAX_TEXT = MAX_LINE
 MAX_LAUNCHES = 8
 
-
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]*$", max_length=64)]
 Fact = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:()+/@#~-]*$", max_length=120)]
 Text = Line
@@ -102,7 +101,7 @@ class AnswerEntry:
     input_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
     output_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
     vocab: Annotated[int, Field(gt=0, lt=2**31)]
-    seed: Annotated[int, Field(ge=0, lt=2**53)]
+    seed: Count
     replies: Annotated[tuple[ReplyEntry, ...], Field(max_length=MAX_PROMPTS, fail_fast=True)]
 
 

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.runner.settings import Repository
 from perfgate.scenario.schema import Name
-from perfgate.storage.schema import FOREIGN
+from perfgate.storage.schema import FOREIGN, Count
 
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Label = Name
@@ -23,8 +23,8 @@ class HandoffSubject:
     """Which change was measured, where, and by which run. `pull_request` is 0 for a run that belongs to none."""
 
     repository: Repository
-    pull_request: Annotated[int, Field(ge=0, lt=2**53)]
+    pull_request: Count
     head_sha: Sha
-    run_id: Annotated[int, Field(ge=0, lt=2**53)]
+    run_id: Count
     run_attempt: SmallCount
     hardware: Label

@@ -24,13 +24,12 @@ from perfgate.errors import RunnerError
 from perfgate.runner.admission import RunnerJob
 from perfgate.runner.scrub import read_left_value
 from perfgate.runner.settings import Repository
-from perfgate.storage.schema import FOREIGN, adapt, find
+from perfgate.storage.schema import FOREIGN, Identifier, adapt, find
 
 NOTE = "job.json"
 LEDGER = "ledger.jsonl"
 MAX_NOTE_BYTES = 4096
 UNKNOWN = "unknown"
-Number = Annotated[int, Field(gt=0, lt=2**53)]
 Name = Annotated[str, Field(pattern=r"^[\w.\[\]-]{1,100}$")]
 Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -40,8 +39,8 @@ class Note:
     """What the hook was told of a job that it let in. `user` wrote the pull request, or started the run."""
 
     repository: Repository
-    run_id: Number
-    run_attempt: Number
+    run_id: Identifier
+    run_attempt: Identifier
     event: Name
     user: Name
 
