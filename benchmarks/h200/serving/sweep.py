@@ -20,7 +20,7 @@ from perfgate.verdict.cells import judge_cells
 FOLDER = ROOT / "benchmarks" / "h200" / "serving" / "routed"
 EVIDENCE = ROOT / "docs" / "evidence"
 DRAWN = {
-    "sweep.svg": ("gpt-oss-20b's shape in MXFP4 on an H200: 512 in / 256 out, 1 to 128 requests in flight", ("mxfp4-sweep",)),
+    "sweep.svg": ("gpt-oss-20b's shape in MXFP4 on an H200: 512 in / 256 out, 1 to 128 requests in flight", ("mxfp4-sweep-2",)),
     "spread.svg": (
         "gpt-oss-20b's shape in bf16 on one H200 (tp1) and on two (tp2, ep2): 512 in / 256 out, 1 to 128 requests in flight",
         ("bf16-spread", "bf16-spread-ep2"),
