@@ -215,9 +215,10 @@ class Session:
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
     that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
     reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
-    again. `noise` is the folder of stored noise to name to a reader, empty where none is known. `superseded` are windows of
-    blocks that were cut off by a break and measured anew: they are kept, and not judged. `timing` is absent where
-    nothing but windows is known.
+    again. `noise` is the folder of stored noise to name to a reader, empty where none is known; `window_noise` are the
+    deviations of a window, by metric, that decided what was measured again, absent where those of the noise that judges it
+    did. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and not judged.
+    `timing` is absent where nothing but windows is known.
 
     Besides windows: `checks` names what servers were to be put to, `expect` what was to be seen of the candidate. `answers` are
     those to the fixed prompts, in the order of the starts. `marks` has for each arm a digit for each GSM8K question, 1 where
@@ -239,6 +240,7 @@ class Session:
     scenarios_in_pr: int = 1
     reproduce: tuple[str, ...] = ()
     noise: str = ""
+    window_noise: Mapping[str, float] | None = None
     superseded: tuple[Window, ...] = ()
     timing: Timing | None = None
     checks: tuple[Check, ...] = ()

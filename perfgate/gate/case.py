@@ -2,6 +2,7 @@
 
 The noise, by one rule: folders that were named come first. Else the copy in the result folder counts, which was fixed before
 the first window. Else what this machine or perfgate has, but for a session that was judged without any or measured by none.
+Which windows were to be measured again is always asked of that copy, if there is one: it decided when they were measured.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def load_case(
         noise=str(place) if place.is_dir() and len(given) < 2 else "",
     )
     baseline = _choose_baseline(folder, given, scenario, session, is_fixed=is_fixed)
+    session = replace(session, window_noise=_read_window_noise(folder, scenario, session) if given else None)
     return Case(session=session, scenario=scenario, baseline=baseline, verdict=judge(session, scenario, baseline))
 
 
@@ -65,6 +67,14 @@ def fix_noise(folder: Path, given: tuple[Path, ...]) -> Mapping[str, float]:
     baseline = _match_baseline((folder / KEPT, *elsewhere), scenario, session)
     _keep(folder, baseline, scenario, session)
     return fix_policy(session, scenario, baseline).limits.noise
+
+
+def _read_window_noise(folder: Path, scenario: Scenario, session: Session) -> Mapping[str, float] | None:
+    """The deviations of a window that the folder's own copy of stored noise tells, if it has one."""
+    kept = _match_baseline((folder / KEPT,), scenario, session)
+    if kept is None or _list_refusals(kept, scenario, session):
+        return None
+    return fix_policy(session, scenario, kept).limits.noise
 
 
 def keep_noise(folder: Path, case: Case) -> None:

@@ -63,13 +63,15 @@ class Design(IntEnum):
 class Policy:
     """The rule as it applies to one session. `not_gating` maps each metric that is shown without gating to the reason.
 
-    `stored` is the machine of the baseline that lies there for it, whether its noise is used or not.
+    `window_noise` are the deviations of a window by metric that say which windows are measured again. `stored` is the machine
+    of the baseline that lies there for it, whether its noise is used or not.
     """
 
     scenario: Scenario
     plan: LookPlan
     design: Design
     noise: Mapping[str, NoiseModel]
+    window_noise: Mapping[str, float]
     is_same_software: bool
     is_same_host: bool
     metrics: tuple[str, ...]
@@ -96,8 +98,7 @@ class Policy:
     @property
     def limits(self) -> AdmissionLimits:
         """What evidence must satisfy before it is judged."""
-        deviations = {name: noise.components.window.variance**0.5 for name, noise in self.noise.items()}
-        return AdmissionLimits(scenario=self.scenario, gated=self.gated, noise=deviations, stored=self.stored)
+        return AdmissionLimits(scenario=self.scenario, gated=self.gated, noise=self.window_noise, stored=self.stored)
 
     @property
     def calibrated_blocks(self) -> int:
@@ -192,6 +193,7 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
     refusals, software, host = _compare(scenario, baseline, fingerprint)
     usable = baseline is not None and not refusals
     noise = dict(baseline.metrics) if baseline is not None and usable else {}
+    deviations = {name: one.components.window.variance**0.5 for name, one in noise.items()}
     metrics = tuple(name for name, metric in METRICS.items() if name in scenario.gates or metric.headline)
     not_gating = {name: reason for name in metrics if (reason := explain_not_gating(name, scenario, noise.get(name)))}
     missing = [name for name in metrics if usable and name not in not_gating and name not in noise]
@@ -202,6 +204,7 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
         ),
         design=design,
         noise=noise,
+        window_noise=deviations if session.window_noise is None else session.window_noise,
         is_same_software=not software,
         is_same_host=not host,
         metrics=metrics,

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from perfgate.cli import main
-from perfgate.core import Fingerprint
+from perfgate.core import Fingerprint, Role
 from perfgate.errors import EvidenceError
 from perfgate.gate.baselines import find_path, save_baseline
 from perfgate.gate.reports import write_report
 from tests.fakes.recorded import SLOWER
-from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
+from tests.fakes.sessions import FACTS, LEVELS, NOISE, make_baseline, make_run, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()
 
@@ -26,8 +26,8 @@ def folder(tmp_path, monkeypatch):
     return write_folder(tmp_path / "r", make_session(SCENARIO))
 
 
-def store(folder, **changes):
-    baseline = replace(make_baseline(SCENARIO, sessions=10), **changes)
+def store(folder, noise=NOISE, **changes):
+    baseline = replace(make_baseline(SCENARIO, sessions=10, noise=noise), **changes)
     save_baseline(baseline, find_path(folder, Fingerprint(facts=FACTS), SCENARIO.name))
     return folder
 
@@ -78,6 +78,26 @@ def test_choose_baseline__one_that_cannot_be_this_sessions(folder, tmp_path, cap
         error = capsys.readouterr().err
         assert words in error
         assert error.count("\n") == 1
+
+
+def test_load_case__noise_that_came_later_does_not_say_what_had_stalled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    session = make_session(SCENARIO)
+    last = session.windows[-1]
+    stalled = make_run(
+        {name: level * (0.94 if name == "output_tok_per_s" else 1.06) for name, level in LEVELS.items()}, "stalled"
+    )
+    rerun = replace(last, index=last.index + 1, role=Role.RERUN, begun_s=last.ended_s + 1.0, ended_s=last.ended_s + 30.0)
+    windows = (*session.windows[:-1], replace(last, run=stalled), rerun)
+    folder = write_folder(tmp_path / "r", replace(session, windows=windows))
+    louder = store(tmp_path / "louder", noise=3 * NOISE)
+    store(folder / "baselines")
+
+    main(["check", str(folder), "--baselines", str(louder)])
+    assert "INVALID" not in capsys.readouterr().out
+    shutil.rmtree(folder / "baselines")
+    main(["check", str(folder), "--baselines", str(louder)])
+    assert "re-run although no window stalled" in capsys.readouterr().out
 
 
 def test_load_results__last_block_that_was_taken_out_of_the_index(tmp_path, capsys):
