@@ -20,7 +20,7 @@ from tests.fakes.recorded import BASELINE, ROOT, bring_unfused
 RUNS = ROOT / "tests" / "fixtures" / "runs"
 RECORDED = {
     "REGRESSION": "benchmarks/h100/serving/mxfp4-mixed-c16-gpu-15-profiled",
-    "PASS": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-aa-4",
+    "PASS": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-aa-2",
     "INCONCLUSIVE": "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
     "INVALID": "benchmarks/h200/serving/routed/dummy-closed-c16",
 }

@@ -90,7 +90,8 @@ def render_count(kind: Kind, faults: list[Fault], results: Mapping[str, Result])
     run = [results[fault.name] for fault in faults if fault.name in results]
     caught = sum(result.caught for result in run)
     current = sum(result.rule == RULE for result in run)
-    return f"| {kind.value} | {len(faults)} | {len(run)} | {current} | {caught} | {BARS[kind] * 100:.0f} % |\n"
+    unmet = ", NOT met" if caught < BARS[kind] * len(faults) else ""
+    return f"| {kind.value} | {len(faults)} | {len(run)} | {current} | {caught} | {BARS[kind] * 100:.0f} %{unmet} |\n"
 
 
 def render_row(fault: Fault, result: Result | None) -> str:

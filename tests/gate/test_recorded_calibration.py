@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import log1p
 from pathlib import Path
@@ -10,6 +11,7 @@ import orjson
 import pytest
 
 from benchmarks.h200.serving.routed_noise import H100
+from benchmarks.history import restore
 from perfgate.cli import main
 from perfgate.core import Fingerprint
 from perfgate.errors import InputError
@@ -17,10 +19,11 @@ from perfgate.gate.baselines import find_path, load_baseline
 from perfgate.gate.recorded_calibration import Slowed, parse_slowed
 from perfgate.gate.recorded_sessions import measure_busy
 from perfgate.storage.state import SHIPPED_BASELINES
-from tests.fakes.recorded import ROUTED, SLOWER, bring_back
+from tests.fakes.recorded import ROOT, ROUTED, bring_back
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()
+EVIDENCE = ROOT / "docs/evidence"
 
 
 @pytest.fixture
@@ -177,16 +180,17 @@ def test_calibrate__a_void_session_stores_nothing(place, capsys):
     assert not (place / "to").exists()
 
 
-MIXED = "mxfp4-mixed-c16-graphs"
-
-
 def test_calibrate__the_shipped_baseline_is_what_the_raw_data_gives(tmp_path):
-    folder = bring_back(ROUTED)
-    quiet = [word for number in range(1, 8) for word in ("--from", str(folder / f"{MIXED}-aa-{number}"))]
-    slowed = ["--injected", str(SLOWER), "--injected", str(folder / f"{MIXED}-prefill-10000")]
-    given = [*quiet, *slowed, "--to", str(tmp_path)]
+    """By the command of docs/evidence/error-rates.md."""
+    bring_back(ROUTED)
+    [command] = re.findall(
+        r"^\$ perfgate (calibrate .*/h200/.*)$", (EVIDENCE / "error-rates.md").read_text(), flags=re.MULTILINE
+    )
+    *given, _ = command.split()
+    for commit in {word.split("/")[2] for word in given if word.startswith("build/history/")}:
+        restore(commit, ROUTED.relative_to(ROOT).as_posix())
 
-    assert main(["calibrate", "gpt-oss-20b-shape-mxfp4-mixed-c16", *given]) == 0
+    assert main([str(ROOT / word) if (ROOT / word).is_dir() else word for word in (*given, tmp_path)]) == 0
 
     [built] = tmp_path.rglob("*.json")
     assert built.read_bytes() == (SHIPPED_BASELINES / built.relative_to(tmp_path)).read_bytes()

@@ -57,7 +57,7 @@ OUTCOMES = {
     "mxfp4-mixed-c16-graphs-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-mixed-c16-graphs-aa-2": Outcome.PASS,
     "mxfp4-mixed-c16-graphs-aa-3": Outcome.INCONCLUSIVE,
-    "mxfp4-mixed-c16-graphs-aa-4": Outcome.PASS,
+    "mxfp4-mixed-c16-graphs-aa-4": Outcome.INCONCLUSIVE,
     "mxfp4-mixed-c16-graphs-aa-5": Outcome.INCONCLUSIVE,
     "mxfp4-mixed-c16-graphs-aa-6": Outcome.PASS,
     "mxfp4-mixed-c16-graphs-aa-7": Outcome.INCONCLUSIVE,
@@ -268,14 +268,17 @@ def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
 @pytest.mark.parametrize(
     ("name", "failed", "exit_code"),
     [
-        ("gpu-15", {"output_tok_per_s", "median_itl_ms"}, 1),
-        ("prefill-10000", {"output_tok_per_s", "p99_itl_ms"}, 1),
-        ("aa-6", set(), 0),
-        ("aa-7", set(), 0),
+        ("graphs-gpu-15", {"median_itl_ms"}, 1),
+        # A window of each of these two was measured again by the noise of its day, which is less than the shipped.
+        ("graphs-prefill-10000", {"output_tok_per_s", "p99_itl_ms"}, 1),
+        ("rare-prefill-2", {"p99_itl_ms"}, 1),
+        ("prefill-6000", {"output_tok_per_s", "p99_itl_ms"}, 1),
+        ("graphs-aa-2", set(), 0),
+        ("graphs-aa-6", set(), 0),
     ],
 )
 def test_shipped_noise__fails_what_was_slowed_and_passes_equal_twins(name, failed, exit_code):
-    verdict = load_case(bring_back(ROUTED) / f"mxfp4-mixed-c16-graphs-{name}", (SHIPPED_BASELINES,)).verdict
+    verdict = load_case(bring_back(ROUTED) / f"mxfp4-mixed-c16-{name}", (SHIPPED_BASELINES,)).verdict
 
     gates = {one.metric: one.outcome for one in verdict.judgements if one.gating}
     assert {metric for metric, outcome in gates.items() if outcome is Outcome.REGRESSION} == failed

@@ -18,7 +18,7 @@ from perfgate.evidence import DriverProblem
 from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import FAMILIES, ExportedSession, format_openmetrics
 from perfgate.results.readings import READINGS
-from tests.fakes.recorded import AGAIN, BESIDE
+from tests.fakes.recorded import BESIDE, EQUAL
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "perfgate.json").read_text())
@@ -198,7 +198,7 @@ def test_command__writes_openmetrics(tmp_path, capsys):
 
 def test_command__the_measured_sessions_of_one_host(tmp_path, capsys):
     """They began in the same second, each on a GPU of its own."""
-    folders = [BESIDE, AGAIN]
+    folders = [BESIDE, EQUAL]
     target = tmp_path / "perfgate.om"
 
     code = main(["export", *map(str, folders), "--openmetrics", str(target)])

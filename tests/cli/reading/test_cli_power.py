@@ -12,7 +12,7 @@ from perfgate.cli import main
 from perfgate.gate.baselines import save_baseline
 from perfgate.scenario.catalog import load_scenario
 from perfgate.verdict.baselines import compute_checksum
-from tests.fakes.recorded import AGAIN, BASELINE, BESIDE, EQUAL, ROOT, SLOWER
+from tests.fakes.recorded import BASELINE, BESIDE, EQUAL, ROOT, SLOWER
 from tests.rule.test_power import make_baseline, make_noise
 
 
@@ -165,7 +165,7 @@ def test_command__a_baseline_of_a_scenario_that_does_not_ship(capsys, tmp_path):
     assert run(capsys, "--baseline", stored, "--scenario", scenario)[0] == 0
 
 
-STORED = [str(BESIDE), str(AGAIN)]
+STORED = [str(BESIDE), str(EQUAL)]
 
 
 def test_command__designs_from_stored_sessions(capsys):

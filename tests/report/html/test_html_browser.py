@@ -16,7 +16,7 @@ from perfgate.cli import main
 from perfgate.history.store import Store
 from tests.fakes import folders
 from tests.fakes.history import draw_levels, make_entry
-from tests.fakes.recorded import AGAIN, EQUAL, ROUTED, SLOWER, SPINNING, UNDECIDED
+from tests.fakes.recorded import BESIDE, EQUAL, ROUTED, SLOWER, SPINNING, UNDECIDED
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
 
@@ -53,11 +53,10 @@ MAKERS = {
     "matrix": folders.write_matrix,
     "timings": folders.write_timings,
 }
-# What an H200 measured: outcomes that the made ones lack, a window that was measured again, and a recorded profile.
+# What an H200 measured: outcomes that the made ones lack, one with a window that was measured again, and a recorded profile.
 MEASURED = {
     "passed": EQUAL,
     "undecided": UNDECIDED,
-    "again": AGAIN,
     "recorded": SPINNING,
 }
 PAGES = (*MAKERS, *MEASURED, "history")
@@ -169,7 +168,7 @@ def write_history(home):
     store = str(home / "store")
     values = enumerate(draw_levels([1000, 950]))
     Store(store).append([make_entry(day, value, told={"runner": f"h20-{day % 2}"}) for day, value in values])
-    measured = [str(folder) for folder in (EQUAL, AGAIN, ROUTED / "mxfp4-mixed-c16-graphs-aa-3", SLOWER)]
+    measured = [str(folder) for folder in (EQUAL, BESIDE, ROUTED / "mxfp4-mixed-c16-graphs-aa-3", SLOWER)]
     assert main(["history", "append", *measured, "--store", store]) == 0
     assert main(["history", "show", "--store", store, "--html", str(home / "history.html")]) == 0
 
@@ -235,7 +234,7 @@ def test_page__everything_is_drawn_and_fits(read, name):
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
-@pytest.mark.parametrize(("name", "words"), [("passed", "PASS"), ("undecided", "INCONCLUSIVE"), ("again", "a re-run")])
+@pytest.mark.parametrize(("name", "words"), [("passed", "PASS"), ("undecided", "INCONCLUSIVE"), ("passed", "a re-run")])
 def test_page__says_what_was_measured(pages, name, words):
     assert words in (pages / f"{name}.html").read_text(encoding="utf-8")
 
@@ -267,7 +266,7 @@ def test_page__letters_of_a_figure_are_no_larger_than_its_heading(visit, name):
     assert 12 < largest < 18
 
 
-@pytest.mark.parametrize("name", ["profiled", "again"])
+@pytest.mark.parametrize("name", ["profiled", "passed"])
 def test_page__buttons_copy_a_command_and_hide_what_does_not_gate(visit, name):
     page = visit(name, viewport=DESK)
     copy, hide = page.locator(".command button").first, page.locator(".measures button").first
