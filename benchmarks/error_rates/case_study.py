@@ -37,8 +37,8 @@ from perfgate.verdict.series import read_series
 
 RIVAL_BLOCKS = 2
 """Blocks of the comparison with other rules: what the verdict mostly needs, so that all see as much."""
-RIVAL_HISTORY = 10
-"""Blocks of equal arms below which a comparison with other rules counts too little to be told."""
+TOLD_BLOCKS = 10
+"""Blocks of equal arms of one design below which replays of them, by this rule or by others, count too little to be told."""
 
 ORDERED = "output_tok_per_s"
 TAIL_METRICS = ("p99_itl_ms", "es5_itl_ms", "p95_itl_ms", "max_itl_ms", STEP)
@@ -250,7 +250,7 @@ def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int
     None where equal arms of this design are few. A growth over a start is no number of a window, and none of those rules asks
     about it.
     """
-    if quiet is None or len(quiet.blocks) < RIVAL_HISTORY:
+    if quiet is None or len(quiet.blocks) < TOLD_BLOCKS:
         return None
     looks = [look for look in case.scenario.blocks.looks if look <= min(max(Counter(case.rigs).values()), RIVAL_BLOCKS)]
     if not looks:

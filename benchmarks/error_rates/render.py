@@ -15,6 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from benchmarks.error_rates.case_study import TOLD_BLOCKS
 from benchmarks.error_rates.goals import MAX_FALSE, MIN_REPLAYS, STALL_LOSS
 from benchmarks.verdict.record import read_packed
 from perfgate.core import Outcome
@@ -73,6 +74,7 @@ def write_page(found: Mapping[str, Any]) -> str:
         stall_loss=STALL_LOSS,
         usual_ratio=USUAL_RATIO,
         calibrated_blocks=CALIBRATED_BLOCKS,
+        told_blocks=TOLD_BLOCKS,
         apart=count_apart(found["designs"]),
         by_hardware=count_by_hardware(found["designs"]),
         carded=list_carded(found["designs"]),

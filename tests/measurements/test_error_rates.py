@@ -579,7 +579,7 @@ def test_study_rivals__a_growth_is_no_number_of_a_window_and_few_blocks_are_not_
     [case] = group_cases(read_recordings(read_list(tmp_path / "list.toml"))[0])
 
     assert study_rivals(case, case, None, 50) is None
-    monkeypatch.setattr(case_study, "RIVAL_HISTORY", 2)
+    monkeypatch.setattr(case_study, "TOLD_BLOCKS", 2)
     found = study_rivals(case, case, None, 50)
 
     assert "throughput_growth" in case.scenario.gates
@@ -587,7 +587,7 @@ def test_study_rivals__a_growth_is_no_number_of_a_window_and_few_blocks_are_not_
 
 
 def test_write_page__says_what_is_missing_and_what_was_not_met(found, monkeypatch):
-    monkeypatch.setattr(case_study, "RIVAL_HISTORY", 2)
+    monkeypatch.setattr(case_study, "TOLD_BLOCKS", 2)
     study = study_all(*found, limit=50)
     page = write_page(study)
 
