@@ -2,7 +2,8 @@
 
 The noise, by one rule: folders that were named come first. Else the copy in the result folder counts, which was fixed before
 the first window. Else what this machine or perfgate has, but for a session that was judged without any or measured by none.
-Which windows were to be measured again is always asked of that copy, if there is one: it decided when they were measured.
+Which windows were to be measured again is always asked of that copy, or of none where there is none: that decided when they
+were measured.
 """
 
 from __future__ import annotations
@@ -70,11 +71,15 @@ def fix_noise(folder: Path, given: tuple[Path, ...]) -> Mapping[str, float]:
 
 
 def _read_window_noise(folder: Path, scenario: Scenario, session: Session) -> Mapping[str, float] | None:
-    """The deviations of a window that the folder's own copy of stored noise tells, if it has one."""
+    """The deviations of a window that decided what was measured again, None where nothing was and no copy tells them."""
     kept = _match_baseline((folder / KEPT,), scenario, session)
-    if kept is None or _list_refusals(kept, scenario, session):
+    if kept is None and not _has_reruns(session):
         return None
     return fix_policy(session, scenario, kept).limits.noise
+
+
+def _has_reruns(session: Session) -> bool:
+    return any(window.role is Role.RERUN for window in session.windows)
 
 
 def keep_noise(folder: Path, case: Case) -> None:
@@ -112,7 +117,7 @@ def _choose_baseline(
             "calibrate` makes one, or leave the option out"
         )
     # The noise decided which window stalled, so one that was measured again was measured by the noise of then.
-    was_judged = (folder / VERDICT_FILE).exists() or any(window.role is Role.RERUN for window in session.windows)
+    was_judged = (folder / VERDICT_FILE).exists() or _has_reruns(session)
     return None if is_fixed or was_judged else _match_baseline(list_baseline_dirs(), scenario, session)
 
 
