@@ -75,7 +75,8 @@ def install_release(release: str, folder: Path, torch_index: str | None = None) 
     """
     python, is_new = folder.absolute() / "bin" / "python", not folder.exists()
     try:
-        if not python.exists():
+        # Its pip comes last, and pip's list of files last of that: what an attempt left that was cut off is made whole.
+        if not any(folder.glob("lib/python*/site-packages/pip-*.dist-info/RECORD")):
             _PIP.call([sys.executable, "-m", "venv", str(folder)], name=f"python -m venv {folder}")
         _install(str(python), ["--no-deps", f"{ENGINE}=={release}", *WITHOUT_PINS])
     except EngineError:

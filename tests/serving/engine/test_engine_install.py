@@ -1,6 +1,7 @@
 """An environment for one release of the engine: which versions go into it, and what else is put there."""
 
 import json
+import shutil
 import subprocess
 import sys
 from importlib.metadata import Distribution
@@ -49,7 +50,14 @@ def environment(tmp_path):
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON.format(python=sys.executable, text=RELEASE))
     python.chmod(0o755)
+    make_pip(tmp_path / "env")
     return tmp_path / "env"
+
+
+def make_pip(folder):
+    record = folder / "lib" / "python3.11" / "site-packages" / "pip-23.2.1.dist-info" / "RECORD"
+    record.parent.mkdir(parents=True)
+    record.touch()
 
 
 @pytest.fixture
@@ -138,6 +146,20 @@ def test_install_release__that_no_registry_has(environment):
         install_release("9.9.9", environment)
     # What was there before stays: a network may have been away.
     assert (environment / "bin" / "python").exists()
+
+
+@pytest.mark.usefixtures("extra")
+def test_install_release__after_one_that_was_killed_before_it_had_pip(environment, tmp_path, monkeypatch):
+    shutil.rmtree(environment / "lib")
+    venv = tmp_path / "python"
+    venv.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {tmp_path / "asked"}\n')
+    venv.chmod(0o755)
+    monkeypatch.setattr(engine_install.sys, "executable", str(venv))
+    install_release("0.5.23", environment)
+    make_pip(environment)
+    install_release("0.5.23", environment)
+
+    assert (tmp_path / "asked").read_text() == f"-m venv {environment}\n"
 
 
 def test_install_release__that_fails_leaves_no_environment_behind(tmp_path, monkeypatch):
