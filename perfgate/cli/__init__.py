@@ -174,11 +174,21 @@ def main(argv: list[str] | None = None) -> int:
         # So click ends where nobody reads standard output on; this code would say REGRESSION.
         return UNREAD
     except OSError as error:
-        if error.errno not in FULL:
+        if (refused := _explain(error)) is None:
             raise
-        _tell(f"output cannot be written ({error.strerror}); make room or choose another place, then run it again")
-        return InputError.exit_code
+        _tell(refused)
+        return refused.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _explain(error: OSError) -> InputError | None:
+    """What a person can correct: a place that is full, or closed to this user; None for a defect of ours."""
+    if error.errno in FULL:
+        return InputError(f"output cannot be written ({error.strerror}); make room or choose another place, then run it again")
+    # A signal that may not be sent names no file.
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return InputError(f"{error.filename}: closed to this user ({error.strerror}); correct its permissions or its owner")
+    return None
 
 
 def _tell(message: object) -> None:

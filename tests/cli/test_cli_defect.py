@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from perfgate.cli import main, program
 from tests.fakes.recorded import SLOWER
 
 BROKEN = """
@@ -37,6 +40,28 @@ def test_run__a_command_ends_as_it_did():
 
     assert done.returncode == 2
     assert done.stderr.startswith("perfgate: no-such-folder: ")
+
+
+def test_main__a_folder_that_is_closed_to_this_user(monkeypatch, capsys):
+    def refuse(_):
+        raise PermissionError(errno.EACCES, "Permission denied", "kept/r\nx")
+
+    monkeypatch.setattr(Path, "stat", lambda path, **_: refuse(path))
+
+    assert main(["check", "kept/r"]) == 2
+    assert capsys.readouterr().err == (
+        "perfgate: kept/r?x: closed to this user (Permission denied); correct its permissions or its owner\n"
+    )
+
+
+def test_main__a_refusal_that_names_no_file_is_a_defect(monkeypatch):
+    def refuse(**_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(program, "main", refuse)
+
+    with pytest.raises(PermissionError):
+        main(["scenarios"])
 
 
 @pytest.mark.parametrize(
