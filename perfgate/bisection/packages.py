@@ -54,7 +54,7 @@ def require_base(python: str, bumps: Sequence[Bump]) -> None:
         found = versions.get(bump.pin.name, "")
         if not _is_same(found, bump.before):
             raise InputError(
-                f"--python {python}: has {bump.pin.name} {found or 'not'}, BASE says {bump.before or 'nothing of it'}; "
+                f"--engine {python}: has {bump.pin.name} {found or 'not'}, BASE says {bump.before or 'nothing of it'}; "
                 "give the Python that BASE was installed into"
             )
 

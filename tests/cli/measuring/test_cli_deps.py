@@ -20,7 +20,7 @@ def locks(tmp_path):
         ([], "give either --scenario"),
         (["--scenario", "cpu-moe", "--windows", "2"], "--windows: has no effect with --scenario"),
         (["--command", "true", "--model", "there"], "--model: has no effect with --command"),
-        (["--command", "true"], "has click"),
+        (["--command", "true"], f"--engine {sys.executable}: has click"),
     ],
 )
 def test_deps__options_that_cannot_be_used(capsys, tmp_path, locks, words, message):
