@@ -118,12 +118,15 @@ class PackageStore:
         return [word.replace("{python}", str(self.find_python(sha).absolute())) for word in shlex.split(command)]
 
     def make(self, sha: str) -> None:
-        """Make the environment of a place, whatever a broken attempt left. Raise CommitError when it cannot be installed."""
+        """Make the environment of a place, whatever a broken attempt left.
+
+        Raise CommitError when its packages cannot be installed, RunnerError when there cannot be any environment here.
+        """
         environment = self.find_checkout(sha)
         shutil.rmtree(environment, ignore_errors=True)
         environment.parent.mkdir(parents=True, exist_ok=True)
+        python = lay_over(environment, self.engine)
         try:
-            python = lay_over(environment, self.engine)
             install_pins(python, (bump.pin for bump in self._find_bumps(sha)))
         except RunnerError as error:
             raise CommitError(f"installing: {error}") from None

@@ -2,13 +2,14 @@
 
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from perfgate.bisection.guard import Guard
 from perfgate.bisection.locks import list_bumps, read_lock
 from perfgate.bisection.packages import PackageStore, read_bumps, require_base
-from perfgate.errors import InputError
+from perfgate.errors import InputError, RunnerError
 
 LOCK = """# made by pip-compile
 --index-url https://example.org/simple
@@ -125,6 +126,14 @@ def test_package_store__a_place_that_was_not_made_whole_is_not_there(write, tmp_
     assert not store.has(sha)
     (store.find_checkout(sha) / "whole").touch()
     assert store.has(sha)
+
+
+def test_package_store__an_environment_that_cannot_be_made_is_no_fault_of_its_packages(write, tmp_path):
+    bumps = make_bumps(write, "a==1\n", "a==2\n")
+    store = PackageStore(engine=Path("/bin/false"), folder=tmp_path, guard=Guard(reaper=None), bumps=bumps)
+
+    with pytest.raises(RunnerError, match="venv: failed"):
+        store.make(read_bumps(bumps).commits[0].sha)
 
 
 def test_package_store__a_command_gets_its_python(tmp_path):
