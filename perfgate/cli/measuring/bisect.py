@@ -32,6 +32,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.table import choose_layout
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.progress import show_progress
+from perfgate.storage.journal import explain_stop
 
 _search_option = option_of("The search")
 _served_option = option_of("With --scenario")
@@ -117,9 +118,15 @@ def plan_search(options: dict[str, Any]) -> SearchPlan:
 
 
 def run_search(line: Line, options: dict[str, Any], plan: SearchPlan) -> int:
-    """Search a line and print what was found; return the exit code. Without `repo` its places are packages."""
-    with _open(line, options, plan) as loop:
-        search, answer = loop.run()
+    """Search a line and print what was found; return the exit code. Without `repo` its places are packages.
+
+    Raise EvidenceError where the folder of the search takes no more.
+    """
+    try:
+        with _open(line, options, plan) as loop:
+            search, answer = loop.run()
+    except OSError as error:
+        raise explain_stop(options["out"], error) from error
     found = Found(repo=options["repo"], line=line, search=search, answer=answer, record=loop.record)
     if options["style"] == "json":
         click.echo(orjson.dumps(describe(found), option=orjson.OPT_INDENT_2).decode())

@@ -1,6 +1,7 @@
-"""`perfgate deps` on the command line: what is refused before anything is installed."""
+"""`perfgate deps` on the command line: what is refused, and folders that take nothing."""
 
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -29,3 +30,16 @@ def test_deps__options_that_cannot_be_used(capsys, tmp_path, locks, words, messa
     assert main(given) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "reason"), [("environments", "File exists"), ("journal.jsonl", "Is a directory")])
+def test_deps__a_folder_that_takes_nothing(capsys, tmp_path, locks, name, reason):
+    (tmp_path / "base.lock").write_text(f"click=={version('click')}\n")
+    there, out = tmp_path / "out" / name, str(tmp_path / "out")
+    there.parent.mkdir()
+    there.touch() if name == "environments" else there.mkdir()
+
+    assert main(["deps", *locks, "--engine", sys.executable, "--budget", "1", "--out", out, "--command", "true"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"perfgate: {out}: stopped, {reason} ({there}); correct that, then continue with --resume"
+    )
