@@ -65,3 +65,13 @@ def test_lock_folder__cannot_be_written(tmp_path):
 
     with pytest.raises(EvidenceError, match="choose another folder"), lock_folder(tmp_path / "file" / "out"):
         pass
+
+
+def test_lock_folder__a_link_that_lies_there_is_not_followed(tmp_path):
+    (tmp_path / "another").write_text("kept")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / LOCK_FILE).symlink_to(tmp_path / "another")
+
+    with pytest.raises(EvidenceError, match="choose another folder"), lock_folder(tmp_path / "out"):
+        pass
+    assert (tmp_path / "another").read_text() == "kept"
