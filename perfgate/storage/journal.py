@@ -39,7 +39,8 @@ def read_utc(text: str) -> datetime:
     """The moment that `write_utc` wrote. Raise ValueError for any other text."""
     with suppress(ValueError):
         moment = datetime.strptime(text, _UTC).replace(tzinfo=UTC)
-        if write_utc(moment) == text:
+        # Seconds of a session are added to it, and the calendar ends with the year 9999.
+        if write_utc(moment) == text and moment.year < 9000:
             return moment
     raise ValueError(f"{text[:40]!r} is no time such as 2026-01-31T09:30:00Z")
 

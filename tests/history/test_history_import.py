@@ -233,9 +233,10 @@ def test_read_moment__is_utc(text):
     assert read_moment(text) == datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def test_read_moment__refuses_what_is_no_date():
-    with pytest.raises(InputError, match="'yesterday' is no date"):
-        read_moment("yesterday")
+@pytest.mark.parametrize("text", ["yesterday", "0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+def test_read_moment__refuses_what_is_no_date(text):
+    with pytest.raises(InputError, match=f"'{re.escape(text)}' is no date"):
+        read_moment(text)
 
 
 def test_provenance__of_a_pattern_is_checked(tmp_path):

@@ -107,7 +107,9 @@ def test_window_files__never_give_a_number_twice(tmp_path):
     assert (first, later) == ("windows/0000.jsonl.gz", "windows/0008.jsonl.gz")
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "2026-1-31T09:30:00Z", "2026-01-31T09:30:00Z\n"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "2026-13-01T00:00:00Z", "2026-1-31T09:30:00Z", "2026-01-31T09:30:00Z\n", "9999-12-31T23:59:59Z"]
+)
 def test_read_utc__another_text(text):
     assert write_utc(read_utc("2026-01-31T09:30:00Z")) == "2026-01-31T09:30:00Z"
     with pytest.raises(ValueError, match="is no time such as 2026-01-31T09:30:00Z"):

@@ -150,6 +150,6 @@ def read_moment(text: str) -> datetime:
     """Read a date, or a time with or without its zone (UTC then). Raise InputError for what is neither."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise InputError(f"{text[:80]!r} is no date; give one like 2026-11-21 or 2026-11-21T10:00:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
