@@ -247,7 +247,11 @@ def _pack(session: Path, *, is_own: bool) -> bytes:
         return (session / PACK_FILE).read_bytes()
     with tempfile.TemporaryDirectory(prefix="perfgate-ledger-") as folder:
         copy = Path(folder) / session.name
-        shutil.copytree(session, copy, ignore=shutil.ignore_patterns(LOG_DIR))
+        try:
+            shutil.copytree(session, copy, ignore=shutil.ignore_patterns(LOG_DIR))
+        except shutil.Error as error:
+            (_from, _to, reason), *_ = error.args[0]
+            raise EvidenceError(f"{session}: cannot be copied ({reason}); set TMPDIR to a folder with room for it") from None
         pack_folder(copy, is_cut_off=True)
         return (copy / PACK_FILE).read_bytes()
 

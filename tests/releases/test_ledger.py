@@ -1,5 +1,6 @@
 """The ledger: what a session leaves in it, what the page says of its rows, and when a release is measured."""
 
+import errno
 import gzip
 import hashlib
 import json
@@ -317,6 +318,18 @@ def test_add_session__that_was_cut_off_says_so_and_is_left_as_it_was(tmp_path):
     assert list_content(session) == before
     pack_folder(session, is_cut_off=True)
     assert hashlib.sha256((session / "raw.tar.xz").read_bytes()).hexdigest() == found.sha256
+
+
+def test_add_session__no_room_for_a_copy(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    session = unpack_session(copy_session(bring_cut_off(), tmp_path / "session"))
+    monkeypatch.setattr(shutil, "copystat", refuse)
+
+    with pytest.raises(EvidenceError, match=r"session: cannot be copied \(.*No space left.*\); set TMPDIR to a folder"):
+        add_session("0.5.17", session, tmp_path / "ledger")
+    assert not (tmp_path / "ledger").exists()
 
 
 def test_add_session__without_a_whole_block(tmp_path):
