@@ -133,8 +133,12 @@ add_examples(program, "")
 
 
 def run() -> None:
-    """The program. An unexpected exception ends with 70, because Python's own exit code 1 would say REGRESSION."""
+    """The program. An unexpected exception ends with 70, because Python's own exit code 1 would say REGRESSION.
+
+    SIGTERM interrupts as Ctrl-C does: by itself it would end this process and leave those that it waits for.
+    """
     sys.excepthook = end_defective
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     _open_closed_streams()
     sys.exit(main())
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfgate.cli import main, program
+from perfgate.machine.processes import is_alive
 from tests.fakes.recorded import SLOWER
 
 BROKEN = """
@@ -31,6 +32,26 @@ def test_run__a_defect_is_no_regression():
     assert done.returncode == 70
     assert "ZeroDivisionError: an unforeseen error" in done.stderr
     assert done.stderr.endswith("perfgate: a defect of perfgate itself, please report it: ZeroDivisionError\n")
+
+
+STOPPED = """
+import subprocess
+from perfgate import cli
+
+def wait(**_):
+    subprocess.run(["/bin/sh", "-c", 'echo $$ >&2; kill -TERM $PPID; exec sleep 60'])
+
+cli.program.main = wait
+cli.run()
+"""
+
+
+def test_run__sigterm_ends_what_it_waits_for():
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    child, told = done.stderr.splitlines()
+
+    assert (done.returncode, told) == (130, "perfgate: interrupted")
+    assert not is_alive(child)
 
 
 def test_run__a_command_ends_as_it_did():
