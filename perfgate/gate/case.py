@@ -2,8 +2,7 @@
 
 The noise, by one rule: folders that were named come first. Else the copy in the result folder counts, which was fixed before
 the first window. Else what this machine or perfgate has, but for a session that was judged without any or measured by none.
-Which windows were to be measured again is always asked of that copy, or of none where there is none: that decided when they
-were measured.
+Which windows were to be measured again is always asked of that copy, if there is one: it decided when they were measured.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ def load_case(
     one that was named or kept cannot be this session's: a verdict without it would look like an answer.
     """
     scenario, session = load_results(folder)
+    baseline = _choose_baseline(folder, given, scenario, session, is_fixed=is_fixed)
     # Of several folders that were named, none is known to be the one.
     place = folder / KEPT if not given else given[0]
     session = replace(
@@ -51,9 +51,8 @@ def load_case(
         scenarios_in_pr=session.scenarios_in_pr if scenarios_in_pr is None else scenarios_in_pr,
         has_base=session.has_base if has_base is None else has_base,
         noise=str(place) if place.is_dir() and len(given) < 2 else "",
+        window_noise=_read_window_noise(folder, scenario, session) if given else None,
     )
-    baseline = _choose_baseline(folder, given, scenario, session, is_fixed=is_fixed)
-    session = replace(session, window_noise=_read_window_noise(folder, scenario, session) if given else None)
     return Case(session=session, scenario=scenario, baseline=baseline, verdict=judge(session, scenario, baseline))
 
 
@@ -67,19 +66,15 @@ def fix_noise(folder: Path, given: tuple[Path, ...]) -> Mapping[str, float]:
     elsewhere = () if session.windows or session.superseded else list_baseline_dirs(given)
     baseline = _match_baseline((folder / KEPT, *elsewhere), scenario, session)
     _keep(folder, baseline, scenario, session)
-    return fix_policy(session, scenario, baseline).limits.noise
+    return fix_policy(session, scenario, baseline).window_noise
 
 
 def _read_window_noise(folder: Path, scenario: Scenario, session: Session) -> Mapping[str, float] | None:
-    """The deviations of a window that decided what was measured again, None where nothing was and no copy tells them."""
+    """The deviations of a window by the folder's own copy of stored noise, if it has one: without it they are not known."""
     kept = _match_baseline((folder / KEPT,), scenario, session)
-    if kept is None and not _has_reruns(session):
+    if kept is None or _list_refusals(kept, scenario, session):
         return None
-    return fix_policy(session, scenario, kept).limits.noise
-
-
-def _has_reruns(session: Session) -> bool:
-    return any(window.role is Role.RERUN for window in session.windows)
+    return fix_policy(session, scenario, kept).window_noise
 
 
 def keep_noise(folder: Path, case: Case) -> None:
@@ -117,7 +112,7 @@ def _choose_baseline(
             "calibrate` makes one, or leave the option out"
         )
     # The noise decided which window stalled, so one that was measured again was measured by the noise of then.
-    was_judged = (folder / VERDICT_FILE).exists() or _has_reruns(session)
+    was_judged = (folder / VERDICT_FILE).exists() or any(window.role is Role.RERUN for window in session.windows)
     return None if is_fixed or was_judged else _match_baseline(list_baseline_dirs(), scenario, session)
 
 

@@ -80,23 +80,57 @@ def test_choose_baseline__one_that_cannot_be_this_sessions(folder, tmp_path, cap
         assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "none"])
-@pytest.mark.parametrize(("slower", "words"), [(0.06, "PASS"), (0.03, "re-run although no window stalled")])
-def test_load_case__noise_that_came_later_does_not_say_what_had_stalled(folder, capsys, slower, words, is_kept):
-    session = make_session(SCENARIO)
-    last = session.windows[-1]
-    stalled = make_run(
-        {name: level * (1 - slower if name == "output_tok_per_s" else 1 + slower) for name, level in LEVELS.items()}, "stalled"
+def make_slowed(slower, name):
+    """A run that is slower by so much in every metric."""
+    return make_run(
+        {metric: level * (1 - slower if metric == "output_tok_per_s" else 1 + slower) for metric, level in LEVELS.items()}, name
     )
-    rerun = replace(last, index=last.index + 1, role=Role.RERUN, begun_s=last.ended_s + 1.0, ended_s=last.ended_s + 30.0)
-    windows = (*session.windows[:-1], replace(last, run=stalled), rerun)
-    measured = write_folder(folder.parent / "again", replace(session, windows=windows))
+
+
+def measure_again(session, stalled, again):
+    """The session whose last window took a re-run."""
+    last = session.windows[-1]
+    rerun = replace(
+        last, run=again, index=last.index + 1, role=Role.RERUN, begun_s=last.ended_s + 1.0, ended_s=last.ended_s + 30.0
+    )
+    return replace(session, windows=(*session.windows[:-1], replace(last, run=stalled), rerun))
+
+
+@pytest.mark.parametrize(
+    ("slower", "is_kept", "words"),
+    [
+        (0.06, True, "PASS"),
+        (0.03, True, "re-run although no window stalled"),
+        (0.06, False, "re-run although no window stalled"),
+    ],
+)
+def test_load_case__noise_that_came_later_does_not_say_what_had_stalled(folder, capsys, slower, is_kept, words):
+    session = make_session(SCENARIO)
+    again = measure_again(session, make_slowed(slower, "stalled"), session.windows[-1].run)
+    measured = write_folder(folder.parent / "again", again)
     louder = store(folder.parent / "louder", noise=3 * NOISE)
     if is_kept:
         store(measured / "baselines")
 
     main(["check", str(measured), "--baselines", str(louder)])
     assert words in capsys.readouterr().out.splitlines()[0]
+
+
+def test_load_case__a_hand_off_that_measured_a_window_again_is_steady_by_the_noise_that_is_given(folder, capsys):
+    """It has no copy of the noise by which it was measured: that does not say that it was measured by none."""
+    session = make_session(SCENARIO)
+    start = session.windows[-1].start
+    uneven = (
+        replace(window, run=make_slowed(0.055 * (window.index % 2) + 0.0002 * window.index, f"uneven-{window.index}"))
+        if window.start == start
+        else window
+        for window in session.windows
+    )
+    again = measure_again(replace(session, windows=tuple(uneven)), make_slowed(0.2003, "stalled"), make_slowed(0.0011, "again"))
+    measured = write_folder(folder.parent / "again", again)
+
+    main(["check", str(measured), "--baselines", str(store(folder.parent / "given", noise=3 * NOISE))])
+    assert capsys.readouterr().out.startswith("PASS")
 
 
 def test_load_results__last_block_that_was_taken_out_of_the_index(tmp_path, capsys):
