@@ -130,7 +130,7 @@ def _plan(calibration: Calibration, candidate: ArmSpec, name: str, blocks: int, 
 
 def _read_deviations(folder: Path, baseline: Baseline | None) -> Mapping[str, float]:
     scenario, session = load_results(folder)
-    return fix_policy(session, scenario, baseline).limits.noise
+    return fix_policy(session, scenario, baseline).window_noise
 
 
 def choose_injection(effect: float, scenario: Scenario, step_ms: float) -> str:
