@@ -146,6 +146,7 @@ def test_choose__equal_arms_come_last_unless_a_campaign_follows():
     assert [row.name for row in choose(table, ["two", "one"], 1)] == ["two", "one", "aa"]
     assert [row.name for row in choose(table, [], 1)] == ["one", "two", "aa"]
     assert [row.name for row in choose(table, ["two"], 1, has_more=True)] == ["two"]
+    assert [row.name for row in choose(table, ["two", "aa"], 1, has_more=True)] == ["two", "aa"]
 
 
 @pytest.mark.usefixtures("little")

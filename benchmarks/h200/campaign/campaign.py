@@ -481,13 +481,13 @@ def describe(table: Sequence[Wanted], place: Place, state: Mapping[str, Any]) ->
 def choose(table: Sequence[Wanted], names: Sequence[str], gpus: int, *, has_more: bool = False) -> list[Wanted]:
     """The rows of so many GPUs: those named, in the order of their names, or all; those that close come last.
 
-    `has_more` leaves what closes out. End the call for a name that is none.
+    `has_more` leaves out what closes, unless it is named. End the call for a name that is none.
     """
     rows = {row.name: row for row in table if row.gpus == gpus}
     if unknown := [name for name in names if name not in rows]:
         sys.exit(f"--row {unknown[0]}: the table has no such row of {gpus} GPU(s)")
     chosen = [rows[name] for name in names] or list(rows.values())
-    closing = [row for row in rows.values() if row.closes and not has_more]
+    closing = [row for row in rows.values() if row.closes and (row.name in names or not has_more)]
     return [row for row in chosen if not row.closes] + closing
 
 

@@ -2,7 +2,7 @@
 # Campaigns side by side on one machine, each with GPUs of its own and 16 cores for each of them, from one call to the next.
 #
 #   slots.sh start ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...   one slot for each list of rows of wanted.toml, then equal arms
-#   slots.sh more ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...    the same without these, since another start follows
+#   slots.sh more ARCHIVES SECONDS WAIT_S 'ROW ROW ...' 'ROW ...' ...    the same, with these only where a list names their row
 #   slots.sh wait WAIT_S                                                 what the slots have measured since
 #
 # ARCHIVES is a folder of what bundle.py packed; other releases and engines than the bundle's are laid beside it. SECONDS is how
