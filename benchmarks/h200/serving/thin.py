@@ -7,7 +7,7 @@ load generator holds keeps what it is computed from), the server's settings in a
 are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to about 30 kB. What the load generator summed
 up stays as it wrote it. The script ends with an error if an outcome differs, or a ratio of the arms or a cell's level
 moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what an injected
-slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts, the
+slow-down spent, how long a part of its start took, or that a process of it died. Telemetry, servers' settings, answers to the fixed prompts, the
 experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with
 GPU kernels only these stay, with how they were launched: nothing else is read where kernels ran. Both indexes get the
 digests of the new files, and an event says what was done.
@@ -46,6 +46,8 @@ from perfgate.verdict.cells import CellResult, judge_cells
 DECIMALS = 6
 TOLERANCE = 0.0002
 DETAILS = {"itls", "ttfts", "input_lens", "output_lens", "errors"}
+DIED = r"Child process \[\d+\] died"
+"""What uvicorn says of a worker that it begins anew."""
 UNSUMMED = "p99_ttft_short_ms"
 """A gate on it voids a session one of whose windows, warm-up included, does not tell single requests."""
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
@@ -114,10 +116,10 @@ def thin_trace(packed: bytes) -> bytes:
 
 
 def keep_lines(source: Path, target: Path) -> None:
-    """Copy what the servers told of slow-downs that were put into them, which the true size of an effect is read from, and of
-    their start.
+    """Copy what the servers told of slow-downs that were put into them, which the true size of an effect is read from, of their
+    start, and of processes that died.
     """
-    phases = [re.compile(pattern) for engine in ENGINES.values() for pattern in engine.phases.values()]
+    phases = [re.compile(pattern) for engine in ENGINES.values() for pattern in (*engine.phases.values(), DIED)]
     for file in sorted(source.glob("server-*.log")):
         lines = file.read_text(errors="replace").splitlines()
         told = [line for line in lines if MEASURED in line or PROOF in line or any(one.search(line) for one in phases)]
