@@ -7,7 +7,8 @@ load generator holds keeps what it is computed from), the server's settings in a
 are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to about 30 kB. What the load generator summed
 up stays as it wrote it. The script ends with an error if an outcome differs, or a ratio of the arms or a cell's level
 moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what an injected
-slow-down spent, how long a part of its start took, or that a process of it died. Telemetry, servers' settings, answers to the fixed prompts, the
+slow-down spent, how long a part of its start took, or that a process of it died.
+Telemetry, servers' settings, answers to the fixed prompts, the
 experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with
 GPU kernels only these stay, with how they were launched: nothing else is read where kernels ran. Both indexes get the
 digests of the new files, and an event says what was done.
