@@ -551,6 +551,16 @@ def test_headline__its_pieces_are_values():
     assert headline.write(markdown).endswith("; MoE layer slower in 1 timing")
 
 
+def test_headline__a_change_without_bounds_is_told_by_its_size():
+    """After one block of a session that stores no noise."""
+    case = make_case("inconclusive")
+    judgements = tuple(replace(one, low=None, high=None, fails_from=None) for one in case.verdict.judgements)
+
+    finding = replace(case, verdict=replace(case.verdict, judgements=judgements)).headline.finding
+
+    assert finding == "P99 ITL +27.0 %, too little evidence to size it; 1 more undecided"
+
+
 @pytest.mark.parametrize("count", [1, 2, 7])
 @pytest.mark.parametrize("name", LONG)
 def test_headline__fits_the_subject_of_a_mail_whatever_was_lost(name, count):

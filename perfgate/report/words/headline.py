@@ -185,7 +185,9 @@ def _say_undecided(family: Family, count: int) -> str:
     judgement = family.judgement
     more = f"; {count - 1} more undecided" if count > 1 else ""
     bounds = worse_bounds(judgement)
-    if bounds is not None and bounds[2] > log1p(judgement.margin_ratio):
+    if bounds is None:
+        return f"{family.finding}, too little evidence to size it{more}"
+    if bounds[2] > log1p(judgement.margin_ratio):
         side = "above" if METRICS[judgement.metric].better is Better.HIGHER else "below"
         needed = f"a pass needs {side} {wording.limit(judgement)}"
         return f"{wording.title(judgement)} changed by {wording.interval(judgement)}, {needed}{more}"
