@@ -1,4 +1,4 @@
-"""What is ready to be filed with SGLang: the script that needs no GPU, and the tables as its layers would read them."""
+"""What is ready to be filed with SGLang: the scripts that need no GPU, and the tables as its layers would read them."""
 
 import importlib.util
 import json
@@ -44,6 +44,19 @@ def test_list_eager__numbers_of_tokens_between_graphs(sizes, factor, eager):
     pytest.importorskip("sglang", reason="it asks SGLang: run `perfgate engine install`")
 
     assert load("cached_prompt").list_eager(sizes, factor) == eager
+
+
+def test_list_killed__since_the_supervisor_began():
+    lines = [
+        (3.0, "[2026-11-29 04:37:51] INFO:     Started parent process [5851]"),
+        (13.5, "[2026-11-29 04:38:02] INFO:     Waiting for child process [6153]"),
+        (13.5, "[2026-11-29 04:38:02] INFO:     Child process [6153] died"),
+        (22.0, "[2026-11-29 04:38:11] INFO:     Started server process [6154]"),
+        (27.0, "[2026-11-29 04:38:15] INFO:     Child process [6243] died"),
+    ]
+
+    assert load("tokenizer_workers").list_killed(lines) == [(10.5, 6153), (24.0, 6243)]
+    assert load("tokenizer_workers").list_killed(lines[:2]) == []
 
 
 def test_tables__hold_the_tiles_that_were_measured():
