@@ -23,6 +23,9 @@ _WORK = {
     "graphs_captured": r"Capture [^.]*(?:graph|CG)[^.]* begin\.",
     "kernels_compiled": r"DeepGEMM JIT Compiling for|Compiling a graph for .* takes|Running FlashInfer autotune",
     "requests_retracted": r"#retracted_reqs: (\d+)",
+    # uvicorn's supervisor says so of a worker that ended or that it killed for want of a sign of life, right before it starts
+    # another one. At the server's end it says other words.
+    "processes_restarted": r"Child process \[\d+\] died",
 }
 _CACHES = (
     *COMPILERS,

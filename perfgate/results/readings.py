@@ -12,6 +12,7 @@ FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
 FRONT_END_SHARE = "front_end_core_share"
 CACHE_HIT_RATE = "cache_hit_rate"
 KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED = "kernels_compiled", "graphs_captured", "requests_retracted"
+PROCESSES_RESTARTED = "processes_restarted"
 KV_CAPACITY, ACCEPT_LENGTH = "kv_capacity_tokens", "accept_length"
 KV_TRANSFER_MS = "kv_transfer_ms"
 DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE = "decode_graph_share", "prefill_graph_share"
@@ -77,6 +78,9 @@ READINGS: dict[str, ReadingKind] = {
     ),
     GRAPHS_CAPTURED: ReadingKind(unit="1", meaning="captures of graphs in the server's log"),
     REQUESTS_RETRACTED: ReadingKind(unit="1", meaning="running requests that were put back because the token pool was full"),
+    PROCESSES_RESTARTED: ReadingKind(
+        unit="1", meaning="processes of the server that ended or were killed and were begun anew, in its log"
+    ),
     KV_CAPACITY: ReadingKind(unit="tokens", meaning="capacity of the engine's token pool, over all its data parallel ranks"),
     DECODE_GRAPH_SHARE: ReadingKind(unit="1", meaning="decode steps that replayed a CUDA graph, as a share of all of them"),
     PREFILL_GRAPH_SHARE: ReadingKind(unit="1", meaning="prefill steps that replayed a CUDA graph, as a share of all of them"),

@@ -43,8 +43,9 @@ def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = 
 
 
 def format_count(count: float, noun: str) -> str:
-    """Write a count with its noun, for example "1 window" or "3 windows"."""
-    return f"{count:.15g} {noun}{'' if count == 1 else 's'}"
+    """Write a count with its noun, for example "1 window", "3 windows" or "2 processes"."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count:.15g} {noun}{'' if count == 1 else ending}"
 
 
 def format_interval(low: float, high: float, decimals: int | None = 1) -> str:

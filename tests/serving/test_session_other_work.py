@@ -1,4 +1,4 @@
-"""Servers that compile and retract while windows run: real processes that leave the traces that SGLang leaves."""
+"""Servers that compile, retract and restart while windows run: real processes that leave the traces that SGLang leaves."""
 
 import json
 import tomllib
@@ -16,6 +16,7 @@ from perfgate.verdict.validity.pairing import group_starts
 from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 RETRACTING = ArmSpec(env={"FAKE_RETRACTS": "all"})
+RESTARTING = ArmSpec(env={"FAKE_RESTARTS": "all"})
 
 
 @pytest.fixture(autouse=True)
@@ -96,14 +97,21 @@ def test_run_gate__a_server_that_compiles_on_and_on(tmp_path, windows, most, wor
     assert words in " ".join(verdict.reasons)
 
 
-def test_measure__retraction_is_read_from_the_log(tmp_path):
-    measure(build_request(tmp_path / "out", candidate=RETRACTING), KeptProgress())
+@pytest.mark.parametrize(
+    ("candidate", "reading", "told", "advice"),
+    [
+        (RETRACTING, "requests_retracted", "retracted 2 requests", "retraction itself says allow_retraction = true"),
+        (RESTARTING, "processes_restarted", "restarted 1 process", "find out from the server's log why its processes end"),
+    ],
+)
+def test_measure__other_work_is_read_from_the_log(tmp_path, candidate, reading, told, advice):
+    measure(build_request(tmp_path / "out", candidate=candidate), KeptProgress())
     _, session = load_results(tmp_path / "out")
     [problem] = list_problems(session)
 
-    assert "candidate server never only served: the last of 8 warm-up windows retracted 2 requests" in problem
-    assert problem.endswith("a measurement of retraction itself says allow_retraction = true")
-    assert {window.telemetry["requests_retracted"] for window in session.windows if window.arm is Arm.BASE} == {0.0}
+    assert f"candidate server never only served: the last of 8 warm-up windows {told} (" in problem
+    assert problem.endswith(advice)
+    assert {window.telemetry[reading] for window in session.windows if window.arm is Arm.BASE} == {0.0}
 
 
 def test_measure__retraction_that_the_scenario_is_about(tmp_path):

@@ -20,7 +20,7 @@ class WindowUse(StrEnum):
     JUDGED = "judged"
     COLD = "warm-up, discarded"
     REPLACED = "stalled, replaced by its re-run"
-    OTHER_WORK = "compiled, captured or retracted, replaced by its re-run"
+    OTHER_WORK = "compiled, captured, retracted or restarted, replaced by its re-run"
     UNUSED = "measured, not judged"
     CUT_OFF = "of a block that was cut off, measured anew"
 

@@ -1,7 +1,7 @@
 """Whether a window was the same work as its neighbours, by its own readings.
 
-A server that compiles a kernel, captures a graph or retracts requests while a window runs does work that the other windows
-lack. A window recorded before these were watched tells nothing of them and counts as before.
+A server that compiles a kernel, captures a graph, retracts requests or begins one of its processes anew while a window runs
+does work that the other windows lack. A window recorded before these were watched tells nothing of them and counts as before.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
+from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, PROCESSES_RESTARTED, REQUESTS_RETRACTED
 from perfgate.storage.rounding import format_count
 
 _STOP = "raise warmup.max_discards, or find out from the server's log why it does so in every window"
@@ -34,6 +34,7 @@ _KINDS = {
         advice="give the server a larger token pool or send fewer requests at a time; a measurement of retraction itself says "
         "allow_retraction = true",
     ),
+    PROCESSES_RESTARTED: _Kind(verb="restarted", noun="process", advice="find out from the server's log why its processes end"),
 }
 
 

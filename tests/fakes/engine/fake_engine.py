@@ -14,9 +14,10 @@ FAKE_HEALTH_S how long it takes to say that it is ready, FAKE_HEALTH_MEETS names
 once it was asked, and answers when FAKE_HEALTH_GUESTS (2) are there; FAKE_START_AFTER names one that must be there before a
 server starts to listen. FAKE_SERVERS=FOLDER:N lets only N servers come up, those that leave the first files in that folder.
 FAKE_LEAK_MIB is what it keeps of every window. FAKE_COMPILES are the numbers of the windows in which it compiles a kernel into
-TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those in which it writes that it retracted two requests. Where FAKE_NVML
-names a fake GPU, the server holds memory of it while it lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the
-choice that it finds there, or leaves one that no other makes.
+TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those in which it writes that it retracted two requests, FAKE_RESTARTS
+those in which it writes that a process of it died. Where FAKE_NVML names a fake GPU, the server holds memory of it while it
+lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that no other
+makes.
 """
 
 import itertools
@@ -98,6 +99,8 @@ class Engine:
             (folder / "fake_moe_kernel.cubin").write_bytes(b"code")
         if self.is_among("FAKE_RETRACTS", window):
             self.say("KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_tokens_gained: 64")
+        if self.is_among("FAKE_RESTARTS", window):
+            self.say(f"[2026-11-29 04:38:02] INFO:     Child process [{self.pid}] died")
         self.leaked.append(b"x" * (int(self.env.get("FAKE_LEAK_MIB", "0")) * 2**20))
         if f"hang:{window}" == self.behaviour:
             self.ended.wait(600)

@@ -1,4 +1,4 @@
-"""A window in which a server compiled, captured or retracted is named, replaced by its re-run, and never judged."""
+"""A window in which a server compiled, captured, retracted or restarted is named, replaced by its re-run, and never judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfgate.check import Case, judge
 from perfgate.core import Outcome, Role
 from perfgate.report.html.places import WindowUse, place_windows
 from perfgate.report.words.explanation import explain_metric
-from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
+from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, PROCESSES_RESTARTED, REQUESTS_RETRACTED
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.pairing import WindowRules, fix_rules, group_starts
@@ -61,13 +61,15 @@ def explain(session, scenario=SCENARIO):
         ({"power_w": 1.0, KERNELS_COMPILED: 0.0}, ""),
         ({KERNELS_COMPILED: 1.0}, "compiled 1 kernel"),
         ({REQUESTS_RETRACTED: 12.0, GRAPHS_CAPTURED: 1.0}, "captured 1 graph and retracted 12 requests"),
+        ({PROCESSES_RESTARTED: 1.0}, "restarted 1 process"),
+        ({PROCESSES_RESTARTED: 2.0, KERNELS_COMPILED: 1.0}, "compiled 1 kernel and restarted 2 processes"),
     ],
 )
 def test_describe_other_work__in_words(telemetry, told):
     assert describe_other_work(telemetry) == told
 
 
-@pytest.mark.parametrize("reading", [KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED])
+@pytest.mark.parametrize("reading", [KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED, PROCESSES_RESTARTED])
 def test_judge__a_window_of_other_work_without_a_rerun(reading):
     reasons = explain(spoil(SESSION, FIRST, {reading: 2.0}))
 

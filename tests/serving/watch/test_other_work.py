@@ -23,6 +23,24 @@ SGLANG_LOG = """[2026-11-22 08:00:00] Decode batch, #running-req: 16, #token: 43
 """
 
 
+# What SGLang 0.5.16 wrote with --tokenizer-worker-num 2 on an H200: as it served, and as it was stopped.
+WORKERS_LOG = """[2026-11-29 04:37:51] INFO:     Started parent process [5851]
+[2026-11-29 04:38:02] INFO:     Waiting for child process [6153]
+[2026-11-29 04:38:02] INFO:     Child process [6153] died
+[2026-11-29 04:38:11] INFO:     Started server process [6154]
+[2026-11-29 04:38:14] INFO:     Application startup complete.
+[2026-11-29 04:38:15] INFO:     Waiting for child process [6243]
+[2026-11-29 04:38:15] INFO:     Child process [6243] died
+"""
+STOPPED_LOG = """[2026-11-29 04:40:43] INFO:     Received SIGTERM, exiting.
+[2026-11-29 04:40:43] INFO:     Terminated child process [6942]
+[2026-11-29 04:40:43] INFO:     Terminated child process [6154]
+[2026-11-29 04:40:43] INFO:     Waiting for child process [6942]
+[2026-11-29 04:40:43] INFO:     Waiting for child process [6154]
+[2026-11-29 04:40:45] INFO:     Stopping parent process [5851]
+"""
+
+
 def put(folder, name, text="{}"):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
@@ -37,10 +55,18 @@ def test_read_work__as_sglang_writes_it(tmp_path):
         "graphs_captured": 2.0,
         "requests_retracted": 5.0,
         "kernels_compiled": 1.0,
+        "processes_restarted": 0.0,
     }
     assert read_work(tmp_path / "log", first, patterns) == read_work(tmp_path / "log", 0, patterns)
     assert set(read_work(tmp_path / "log", len(SGLANG_LOG), patterns).values()) == {0.0}
     assert set(read_work(tmp_path / "none", 0, patterns).values()) == {0.0}
+
+
+@pytest.mark.parametrize(("text", "count"), [(WORKERS_LOG, 2.0), (STOPPED_LOG, 0.0)])
+def test_read_work__a_worker_that_dies_and_a_server_that_is_stopped(tmp_path, text, count):
+    (tmp_path / "log").write_text(text)
+
+    assert read_work(tmp_path / "log", 0, ENGINES["sglang-cpu"].work)["processes_restarted"] == count
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
