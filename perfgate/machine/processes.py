@@ -7,12 +7,14 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
 POLL_S = 0.05
+# The state of a connection in /proc/net/tcp: TCP_ESTABLISHED.
+_ESTABLISHED = "01"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHARES_KIB = re.compile(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)
 _RESIDENT_KIB = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
@@ -81,6 +83,38 @@ def read_thread_time(pid: int, proc: Path = PROC) -> float | None:
         return int((proc / str(pid) / "task" / str(pid) / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
     except (OSError, ValueError, IndexError):
         return None
+
+
+def list_connected(pids: Iterable[int], port: int) -> tuple[int, ...]:
+    """Those of `pids` that hold an established connection of a client to `port` of this machine.
+
+    A connection that waits for `accept` is nobody's. A child that is forked while one is open holds it too, and counts.
+    """
+    wanted = _list_sockets(port)
+    return tuple(pid for pid in pids if not wanted.isdisjoint(_list_open(PROC / str(pid) / "fd")))
+
+
+def _list_sockets(port: int) -> set[str]:
+    """The established TCP connections whose local port is `port`, as links to an open socket name them."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        # A kernel without IPv6 lacks the second.
+        with contextlib.suppress(OSError):
+            rows = map(str.split, (PROC / "net" / table).read_text(encoding="ascii").splitlines()[1:])
+            found |= {
+                f"socket:[{row[9]}]" for row in rows if row[3] == _ESTABLISHED and int(row[1].rpartition(":")[2], 16) == port
+            }
+    return found
+
+
+def _list_open(folder: Path) -> set[str]:
+    """What a process' open files are links to; those that it closes meanwhile, or all where it ends, are left out."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(entry.readlink()))
+    return found
 
 
 def measure_memory(leader: int) -> int:

@@ -63,7 +63,7 @@ READINGS: dict[str, ReadingKind] = {
     FRONT_END_SHARE: ReadingKind(
         unit="1",
         meaning="share of one core that the thread which takes requests and sends tokens used in its busiest second; "
-        "of several services the busiest",
+        "of several processes or services the busiest",
     ),
     "run_queue": ReadingKind(unit="1", meaning="median number of tasks that ran or waited for a core"),
     "running_requests": ReadingKind(unit="1", meaning="mean number of requests in the engine's running batch"),

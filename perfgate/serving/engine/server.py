@@ -129,9 +129,14 @@ class Server:
         return self.log.absolute().with_suffix(".experts")
 
     @property
+    def ports(self) -> dict[int, int]:
+        """The ports of its services by the processes that lead their sessions, the first one's first; none unless it lives."""
+        return {one.process.pid: one.service.port for one in self._running}
+
+    @property
     def leaders(self) -> tuple[int, ...]:
         """The processes that lead the sessions of its services, the first service's first; none unless it lives."""
-        return tuple(one.process.pid for one in self._running)
+        return tuple(self.ports)
 
     def __enter__(self) -> Self:
         """Start the process; readiness is waited for separately, so that two servers can load side by side."""

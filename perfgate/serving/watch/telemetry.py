@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,16 +21,17 @@ import orjson
 
 from perfgate.engines.arguments import TRANSFER
 from perfgate.errors import InputError, ServerError, TelemetryError
-from perfgate.machine.host_load import HostTimes, compare_times, find_busiest_share, read_run_queue, read_times
+from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
 from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids, lacks_gpu
-from perfgate.machine.processes import measure_memory, read_session, read_thread_time
+from perfgate.machine.processes import measure_memory, read_session
 from perfgate.results.footprint import IDLE_GPU_MEMORY, IDLE_SERVER_MEMORY, SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
-from perfgate.results.readings import FOREIGN_PROCESSES, FRONT_END_SHARE, name_on_gpu
+from perfgate.results.readings import FOREIGN_PROCESSES, name_on_gpu
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
+from perfgate.serving.watch.front_end import ByService, FrontEnd, ThreadTimes
 from perfgate.serving.watch.gpu_processes import GpuProcesses, Ticker, summarize_gpu
 from perfgate.serving.watch.other_work import count_work, list_cached, list_caches, name_added
 from perfgate.storage.journal import cut_torn_member
@@ -48,14 +50,14 @@ _MIB = 2**20
 class Tick:
     """One moment: the GPUs, none where nothing watches them, the session's own processes on them, and the run queue.
 
-    `front_end_s` are the seconds that the main thread of each service of the window's server has been on a core.
+    `main_threads_s` are the seconds that the main thread of each process of the window's server has been on a core.
     """
 
     devices: tuple[DeviceSample, ...]
     own: tuple[int, ...]
     foreign: int
     run_queue: float | None
-    front_end_s: tuple[float | None, ...]
+    main_threads_s: ThreadTimes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,36 +134,47 @@ class Telemetry:
         # Where the engine has only the cores that its model needs too, it is left alone while it serves.
         live = urls if server.launch.engine.uses_gpu else ()
         gauges = Ticker(lambda: scrape(*live), SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
-        ticks = Ticker(lambda: self._tick(server), PERIOD_S)
+        front_end = FrontEnd(server.ports)
+        looks = Ticker(front_end.find_holders, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
+        ticks = Ticker(lambda: self._tick(front_end), PERIOD_S)
         known = server.log_bytes
         cached = list_cached(list_caches(server.launch))
         before = (read_times(os.getpid()), scrape(*urls))
         ticks.start()
         gauges.start()
+        looks.start()
         try:
             yield watch
         finally:
+            looks.stop()
             gauges.stop()
             ticks.stop()
         after = (read_times(os.getpid()), scrape(*urls))
         batches = read_batches(server.log, known[server.log], server.launch.engine.batch)
         watch.readings |= self._summarize(ticks, gauges, before, after, batches)
+        watch.readings |= _summarize_front_end(front_end, ticks, looks)
         watch.compiled = name_added(cached, list_cached(list_caches(server.launch)))
         for name, count in count_work(server, known, watch.compiled).items():
             watch.readings[name] = max(watch.readings.get(name, 0.0), count)
         if server.leaders:
             watch.readings[SERVER_MEMORY] = float(sum(map(measure_memory, server.leaders)))
-        self._keep({**place, "batches": batches}, ticks, gauges, before[1], after[1])
+        front_ends = sorted({pid for _, look in looks.answers for pid in chain(*look.values())})
+        self._keep({**place, "batches": batches, "front_ends": front_ends}, ticks, gauges, before[1], after[1])
         watch.failure = self._find_loss(ticks)
 
-    def _tick(self, server: Server) -> Tick:
+    def _tick(self, front_end: FrontEnd) -> Tick:
         devices = self._read_used()
         pids = _list_pids(devices)
         leaders = {leader for one in self._servers for leader in one.leaders}
         own = tuple(pid for pid in pids if read_session(pid) in leaders)
         foreign = self._gpu_processes.count_foreign(pids, own)
-        front_end_s = tuple(map(read_thread_time, server.leaders))
-        return Tick(devices=devices, own=own, foreign=foreign, run_queue=read_run_queue(), front_end_s=front_end_s)
+        return Tick(
+            devices=devices,
+            own=own,
+            foreign=foreign,
+            run_queue=read_run_queue(),
+            main_threads_s=front_end.read_times(),
+        )
 
     def _read_used(self) -> tuple[DeviceSample, ...]:
         """The GPUs of the servers that live: in a matrix others take turns, and an idle GPU is no slow one."""
@@ -183,7 +196,6 @@ class Telemetry:
         queues = sorted(tick.run_queue for tick in seen if tick.run_queue is not None)
         if queues:
             readings["run_queue"] = queues[len(queues) // 2]
-        readings |= _summarize_front_end(ticks)
         if before[1] is not None or after[1] is not None:
             during = [one for _, one in gauges.answers if one is not None]
             readings |= summarize_engine(before[1], during, after[1], batches)
@@ -329,12 +341,10 @@ def describe_monitor(monitor: GpuMonitor | None) -> str:
     return f"NVML watches {format_count(monitor.count, 'GPU')}{names}{missing}"
 
 
-def _summarize_front_end(ticks: Ticker[Tick]) -> dict[str, float]:
-    moments = [at_s for at_s, _ in ticks.answers]
-    services = zip(*(tick.front_end_s for _, tick in ticks.answers), strict=False)
-    shares = [share for used in services if (share := find_busiest_share(list(zip(moments, used, strict=True)))) is not None]
-    # Two clocks that were read one after the other may tell a little more than a whole core.
-    return {FRONT_END_SHARE: min(1.0, max(shares))} if shares else {}
+def _summarize_front_end(front_end: FrontEnd, ticks: Ticker[Tick], looks: Ticker[ByService]) -> dict[str, float]:
+    times = [(at_s, tick.main_threads_s) for at_s, tick in ticks.answers]
+    told = front_end.summarize(times, [look for _, look in looks.answers])
+    return {name: round(share, 6) for name, share in told.items()}
 
 
 def _list_pids(devices: Sequence[DeviceSample]) -> tuple[int, ...]:

@@ -218,12 +218,21 @@ def test_guard__memory_still_held(library, tmp_path):
 
 
 def test_watch__keeps_the_raw_samples_and_reads_the_engine(library, tmp_path):
-    told = run(library, tmp_path, "def body(server):\n    time.sleep(module.SCRAPE_DELAY_S + 0.5)\n")
+    body = """
+import socket
+def body(server):
+    with socket.create_connection(("127.0.0.1", server.port)):
+        time.sleep(module.SCRAPE_DELAY_S + 0.5)
+    told["leaders"] = server.leaders
+"""
+    told = run(library, tmp_path, body)
     [line] = gzip.decompress((tmp_path / "telemetry.jsonl.gz").read_bytes()).splitlines()
     kept = orjson.loads(line)
 
     assert kept["index"] == 0
     assert len(kept["ticks"]) == told["readings"]["gpu_samples"]
+    assert kept["front_ends"] == told["leaders"]
+    assert all(set(map(str, told["leaders"])) <= set(tick["main_threads_s"]) for tick in kept["ticks"])
     assert kept["engine_after"]["counters"]["prompts"] > kept["engine_before"]["counters"]["prompts"]
     # The fake engine answers each question with 100 more prompt tokens, 25 of them cached.
     assert told["readings"]["cache_hit_rate"] == 0.25
