@@ -38,16 +38,18 @@ class FrontEnd:
         self._processes = _list_processes(self._ports)
         return {leader: list_connected(pids, self._ports[leader]) for leader, pids in self._processes.items()}
 
-    def summarize(self, times: Sequence[tuple[float, ThreadTimes]], looks: Iterable[ByService]) -> dict[str, float]:
-        """The busiest share of a core of those that held connections; a service that was seen with none has its leader."""
-        seen = list(looks)
-        shares = []
-        for leader in self._ports:
-            for pid in {*chain.from_iterable(look[leader] for look in seen)} or {leader}:
-                share = find_busiest_share([(at_s, used.get(str(pid))) for at_s, used in times])
-                shares += [] if share is None else [share]
-        # Two clocks that were read one after the other may tell a little more than a whole core.
-        return {FRONT_END_SHARE: min(1.0, max(shares))} if shares else {}
+    def list_serving(self, looks: Sequence[ByService]) -> tuple[int, ...]:
+        """Those that held connections at any look; of a service that was seen with none its leader."""
+        seen = ({*chain.from_iterable(look[leader] for look in looks)} or {leader} for leader in self._ports)
+        return tuple(sorted(chain.from_iterable(seen)))
+
+
+def summarize_front_end(serving: Iterable[int], times: Sequence[tuple[float, ThreadTimes]]) -> dict[str, float]:
+    """The share of a core that the busiest of those that serve used."""
+    told = (find_busiest_share([(at_s, used.get(str(pid))) for at_s, used in times]) for pid in serving)
+    shares = [share for share in told if share is not None]
+    # Two clocks that were read one after the other may tell a little more than a whole core.
+    return {FRONT_END_SHARE: round(min(1.0, max(shares)), 6)} if shares else {}
 
 
 def _list_processes(leaders: Iterable[int]) -> ByService:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import gzip
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,7 +30,7 @@ from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
-from perfgate.serving.watch.front_end import ByService, FrontEnd, ThreadTimes
+from perfgate.serving.watch.front_end import FrontEnd, ThreadTimes, summarize_front_end
 from perfgate.serving.watch.gpu_processes import GpuProcesses, Ticker, summarize_gpu
 from perfgate.serving.watch.other_work import count_work, list_cached, list_caches, name_added
 from perfgate.storage.journal import cut_torn_member
@@ -58,6 +57,11 @@ class Tick:
     foreign: int
     run_queue: float | None
     main_threads_s: ThreadTimes
+
+    def dump(self, serving: Collection[int]) -> dict[str, Any]:
+        """What is stored of it: of the threads those of the processes that served, since a server may have dozens."""
+        threads = {pid: used for pid, used in self.main_threads_s.items() if int(pid) in serving}
+        return {**asdict(self), "main_threads_s": threads}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,14 +156,15 @@ class Telemetry:
         after = (read_times(os.getpid()), scrape(*urls))
         batches = read_batches(server.log, known[server.log], server.launch.engine.batch)
         watch.readings |= self._summarize(ticks, gauges, before, after, batches)
-        watch.readings |= _summarize_front_end(front_end, ticks, looks)
+        serving = front_end.list_serving([look for _, look in looks.answers])
+        watch.readings |= summarize_front_end(serving, [(at_s, tick.main_threads_s) for at_s, tick in ticks.answers])
         watch.compiled = name_added(cached, list_cached(list_caches(server.launch)))
         for name, count in count_work(server, known, watch.compiled).items():
             watch.readings[name] = max(watch.readings.get(name, 0.0), count)
         if server.leaders:
             watch.readings[SERVER_MEMORY] = float(sum(map(measure_memory, server.leaders)))
-        front_ends = sorted({pid for _, look in looks.answers for pid in chain(*look.values())})
-        self._keep({**place, "batches": batches, "front_ends": front_ends}, ticks, gauges, before[1], after[1])
+        kept = [{"at_s": round(at_s, 4), **tick.dump(serving)} for at_s, tick in ticks.answers]
+        self._keep({**place, "batches": batches, "ticks": kept, "lost": ticks.failures}, gauges, before[1], after[1])
         watch.failure = self._find_loss(ticks)
 
     def _tick(self, front_end: FrontEnd) -> Tick:
@@ -238,7 +243,6 @@ class Telemetry:
     def _keep(
         self,
         place: Mapping[str, object],
-        ticks: Ticker[Tick],
         gauges: Ticker[Scrape | None],
         before: Scrape | None,
         after: Scrape | None,
@@ -246,8 +250,6 @@ class Telemetry:
         """Append the window's samples as one gzip member, so that a crash loses no other window's."""
         line: dict[str, Any] = {
             **place,
-            "ticks": [{"at_s": round(at_s, 4), **asdict(tick)} for at_s, tick in ticks.answers],
-            "lost": ticks.failures,
             "engine": [{"at_s": round(at_s, 4), **asdict(one)} for at_s, one in gauges.answers if one is not None],
             "engine_before": asdict(before) if before else None,
             "engine_after": asdict(after) if after else None,
@@ -339,12 +341,6 @@ def describe_monitor(monitor: GpuMonitor | None) -> str:
     missing = f"; it cannot tell {', '.join(sorted(monitor.unsupported))}" if monitor.unsupported else ""
     names = f": {', '.join(monitor.read_uuids())}" if monitor.count > 1 else ""
     return f"NVML watches {format_count(monitor.count, 'GPU')}{names}{missing}"
-
-
-def _summarize_front_end(front_end: FrontEnd, ticks: Ticker[Tick], looks: Ticker[ByService]) -> dict[str, float]:
-    times = [(at_s, tick.main_threads_s) for at_s, tick in ticks.answers]
-    told = front_end.summarize(times, [look for _, look in looks.answers])
-    return {name: round(share, 6) for name, share in told.items()}
 
 
 def _list_pids(devices: Sequence[DeviceSample]) -> tuple[int, ...]:

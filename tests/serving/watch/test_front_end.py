@@ -11,7 +11,7 @@ import pytest
 
 from perfgate.machine.host_load import find_busiest_share
 from perfgate.machine.processes import end_session
-from perfgate.serving.watch.front_end import FrontEnd
+from perfgate.serving.watch.front_end import FrontEnd, summarize_front_end
 
 # `busy` and `calm` take one connection, then compute or sleep; `heir` holds the listening socket, takes none and computes.
 SUPERVISOR = """
@@ -49,10 +49,10 @@ class Watched:
             self.times.append((time.monotonic() - begun, self.front_end.read_times()))
 
     def find_share(self, pid):
-        return find_busiest_share([(at_s, used[str(pid)]) for at_s, used in self.times])
+        return round(min(1.0, find_busiest_share([(at_s, used[str(pid)]) for at_s, used in self.times])), 6)
 
     def summarize(self, *looks):
-        return self.front_end.summarize(self.times, looks)["front_end_core_share"]
+        return summarize_front_end(self.front_end.list_serving(looks), self.times)["front_end_core_share"]
 
 
 @pytest.fixture
@@ -72,35 +72,35 @@ def watch():
         yield begin
 
 
-def test_summarize__a_supervisor_passes_its_socket_to_two_children(watch):
+def test_summarize_front_end__a_supervisor_passes_its_socket_to_two_children(watch):
     server = watch("busy", "calm", count=2)
 
     assert set(server.look[server.leader]) == {server.pids["busy"], server.pids["calm"]}
-    assert server.summarize(server.look) == min(1.0, server.find_share(server.pids["busy"]))
+    assert server.summarize(server.look) == server.find_share(server.pids["busy"])
     assert server.summarize(server.look) > server.find_share(server.leader)
     # Each was seen with a connection at one look alone.
     apart = ({server.leader: (server.pids[role],)} for role in ("busy", "calm"))
     assert server.summarize(*apart) == server.summarize(server.look)
 
 
-def test_summarize__a_child_that_inherited_the_socket_and_takes_no_connection(watch):
+def test_summarize_front_end__a_child_that_inherited_the_socket_and_takes_no_connection(watch):
     server = watch("calm", "heir", count=1)
 
     assert server.look[server.leader] == (server.pids["calm"],)
     assert server.summarize(server.look) == server.find_share(server.pids["calm"]) < server.find_share(server.pids["heir"])
 
 
-def test_summarize__no_connection_was_seen(watch):
+def test_summarize_front_end__no_connection_was_seen(watch):
     server = watch("calm", "heir", count=0)
 
     assert server.look == {server.leader: ()}
     assert server.summarize() == server.summarize(server.look) == server.find_share(server.leader)
 
 
-def test_summarize__a_window_of_less_than_a_second(watch):
+def test_summarize_front_end__a_window_of_less_than_a_second(watch):
     server = watch("calm", count=1)
 
-    assert server.front_end.summarize(server.times[:2], [server.look]) == {}
+    assert summarize_front_end([server.pids["calm"]], server.times[:2]) == {}
 
 
 def test_read_times__a_server_that_ended(watch):
