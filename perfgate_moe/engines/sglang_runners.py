@@ -1,4 +1,4 @@
-"""SGLang's other runners of the layer as implementations: Marlin's products for 4-bit weights, DeepGEMM's for 8-bit ones.
+"""SGLang's other runners of the layer as implementations: Marlin's and FlashInfer's for 4 bits, DeepGEMM's for 8.
 
 A server chooses them by `--moe-runner-backend`. The one place that knows how each has its weights; what runs is SGLang's own
 `MoeRunner`, as a server calls it. Written against the source of SGLang 0.5.16; a version that lacks a name used here is refused
@@ -10,7 +10,7 @@ SGLang's `humming` runner is none of them: up to 0.5.23 it has no activation of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -24,9 +24,16 @@ from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.problem import MICRO_BLOCK, SCALE_BLOCK, SILU, SWIGLU, BlockScales, MicroScales, Problem
 
 NEEDED = "SGLang 0.5.16 or one like it"
-MARLIN, DEEP_GEMM = "sglang-marlin", "sglang-deep-gemm"
+MARLIN, FLASHINFER, DEEP_GEMM = "sglang-marlin", "sglang-flashinfer-mxfp4", "sglang-deep-gemm"
 MARLIN_HIDDEN, MARLIN_INTERMEDIATE = 256, 128
 """SGLang makes weights for its Marlin runner of multiples of these."""
+FLASHINFER_MULTIPLE = 128
+"""SGLang pads both sizes to multiples of this for FlashInfer's products."""
+TUNED_TOKENS = 8192
+"""Up to so many tokens FlashInfer chooses tiles by their times; a server has it choose up to its largest step of decoding.
+
+It maps a call's tokens by the bound of the last bound that was new: a number that is timed later would find other tiles.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +41,8 @@ class Backend:
     """One of SGLang's runners: what a server's option calls it, the packages that it needs, and how it takes weights.
 
     `places` are its names beside those that all runners need; `take` makes SGLang's record of its weights, or raises
-    NotApplicableError. It has hidden states of a `multiple` of columns.
+    NotApplicableError. It has hidden states of a `multiple` of columns. One that `is_tuned` chooses tiles by their times, up to
+    TUNED_TOKENS tokens, when its weights are loaded.
     """
 
     backend: str
@@ -42,6 +50,7 @@ class Backend:
     places: dict[str, str]
     take: Callable[[Problem, SimpleNamespace], Any]
     multiple: int = 1
+    is_tuned: bool = False
 
     def is_installed(self) -> bool:
         """Whether there is an SGLang with this runner's packages to compare with, and a GPU for it."""
@@ -61,6 +70,11 @@ class Prepared(Problem):
 def marlin(problem: Problem) -> Tensor:
     """The layer by Marlin's products."""
     return layer(MARLIN, problem)
+
+
+def flashinfer(problem: Problem) -> Tensor:
+    """The layer by FlashInfer's products of CUTLASS."""
+    return layer(FLASHINFER, problem)
 
 
 def deep_gemm(problem: Problem) -> Tensor:
@@ -87,11 +101,28 @@ def load(name: str, problem: Problem) -> Prepared:
     wanted = RUNNERS[name]
     names = _names(wanted)
     weights = wanted.take(problem, names)
-    return Prepared(
+    loaded = Prepared(
         **problem.list_fields(),
         runner=names.runner(names.backend(wanted.backend), _configure(problem, names)),
         weights=weights,
         padding=-problem.hidden_size % wanted.multiple,
+    )
+    if wanted.is_tuned:
+        with names.tuning():
+            layer(name, _draw_many(loaded))
+    return loaded
+
+
+def _draw_many(loaded: Prepared) -> Prepared:
+    """The layer with TUNED_TOKENS tokens, whose slots go round the experts."""
+    slots = torch.arange(TUNED_TOKENS * loaded.top_k, device=loaded.hidden.device, dtype=loaded.topk_ids.dtype)
+    hidden = loaded.hidden.new_zeros(TUNED_TOKENS, loaded.hidden_size)
+    return replace(
+        loaded,
+        hidden=hidden,
+        out=hidden,
+        topk_ids=slots.view(TUNED_TOKENS, loaded.top_k) % loaded.experts,
+        topk_weights=loaded.topk_weights.new_ones(TUNED_TOKENS, loaded.top_k),
     )
 
 
@@ -115,13 +146,7 @@ def _configure(problem: Problem, names: SimpleNamespace) -> Any:
 
 def _take_marlin(problem: Problem, names: SimpleNamespace) -> Any:
     """Gates, ups and their scales apart, in Marlin's order, as `Mxfp4MoEMethod` has them made."""
-    if not isinstance(problem.scales, MicroScales):
-        raise NotApplicableError(f"{MARLIN} is asked for 4-bit weights")
-    if problem.activation != SWIGLU or problem.routed_scaling != 1.0:
-        raise NotApplicableError(f"{MARLIN} is asked for gpt-oss' activation, unscaled")
-    if bool((problem.topk_ids < 0).any()):
-        raise NotApplicableError(f"{MARLIN} has all experts at hand")
-    own = _make_layer(problem, problem.scales)
+    own = _make_layer(MARLIN, problem, MARLIN_HIDDEN, MARLIN_INTERMEDIATE)
     names.part(own)
     names.prepare(own)
     return names.weights(
@@ -138,11 +163,43 @@ def _take_marlin(problem: Problem, names: SimpleNamespace) -> Any:
     )
 
 
-def _make_layer(problem: Problem, scales: MicroScales) -> torch.nn.Module:
-    """A layer of SGLang's with the problem's weights, zeros behind them up to its sizes, and zeros where there is no bias."""
-    experts = problem.experts
-    hidden = problem.hidden_size + -problem.hidden_size % MARLIN_HIDDEN
-    between = problem.intermediate_size + -problem.intermediate_size % MARLIN_INTERMEDIATE
+def _take_flashinfer(problem: Problem, names: SimpleNamespace) -> Any:
+    """Ups before gates, padded, in FlashInfer's order, as `Mxfp4MoEMethod` makes them on Hopper; activations keep 16 bits."""
+    own = _make_layer(FLASHINFER, problem, 1, 1)
+    own.num_local_experts = problem.experts
+    sizes = (problem.hidden_size, problem.intermediate_size)
+    hidden, between = (size + -size % FLASHINFER_MULTIPLE for size in sizes)
+    standing = SimpleNamespace(_padded_hidden=hidden, _padded_intermediate=between)
+    names.method._process_weights_for_sm90_cutlass(standing, own)  # noqa: SLF001 - asks nothing else of its server
+    _be_one_rank(names.module)
+    return names.weights(
+        w13_weight=own.w13_weight,
+        w2_weight=own.w2_weight,
+        w13_weight_scale=own.w13_weight_scale,
+        w2_weight_scale=own.w2_weight_scale,
+        w13_bias=own.w13_weight_bias,
+        w2_bias=own.w2_weight_bias,
+        swiglu_alpha=own.swiglu_alpha,
+        swiglu_beta=own.swiglu_beta,
+        swiglu_limit=own.swiglu_limit,
+        padded_hidden=hidden,
+    )
+
+
+def _make_layer(runner: str, problem: Problem, hidden_multiple: int, between_multiple: int) -> torch.nn.Module:
+    """A layer of SGLang's with the problem's weights, zeros behind them up to multiples, and zeros where there is no bias.
+
+    NotApplicableError says what of the problem is not of gpt-oss, for `runner`.
+    """
+    scales, experts = problem.scales, problem.experts
+    if not isinstance(scales, MicroScales):
+        raise NotApplicableError(f"{runner} is asked for 4-bit weights")
+    if problem.activation != SWIGLU or problem.routed_scaling != 1.0:
+        raise NotApplicableError(f"{runner} is asked for gpt-oss' activation, unscaled")
+    if bool((problem.topk_ids < 0).any()):
+        raise NotApplicableError(f"{runner} has all experts at hand")
+    hidden = problem.hidden_size + -problem.hidden_size % hidden_multiple
+    between = problem.intermediate_size + -problem.intermediate_size % between_multiple
     own = torch.nn.Module()
     for name, tensor, shape in (
         ("w13_weight", problem.gate_up, (experts, 2 * between, hidden // 2)),
@@ -169,9 +226,7 @@ def _take_deep_gemm(problem: Problem, names: SimpleNamespace) -> Any:
         raise NotApplicableError(f"{DEEP_GEMM} rounds activations in whole groups of {SCALE_BLOCK} columns only")
     if not names.is_enabled:
         raise NotApplicableError(f"{DEEP_GEMM} needs sgl-deep-gemm and a GPU of Hopper's or later, which SGLang does not find")
-    # One process has no tensor-parallel group: give the allocator the answer it would get with one rank.
-    names.module.get_tp_group = lambda: None
-    names.module.is_allocation_symmetric = lambda: False
+    _be_one_rank(names.module)
     # A server compiles for every number of rows when it starts, which takes many minutes; here each when it is asked for.
     names.compiling._ENABLE_JIT_DEEPGEMM_PRECOMPILE = False  # noqa: SLF001 - its variable is read long before
     return names.weights(
@@ -182,6 +237,12 @@ def _take_deep_gemm(problem: Problem, names: SimpleNamespace) -> Any:
         w2_scale=problem.scales.down,
         block_shape=[SCALE_BLOCK, SCALE_BLOCK],
     )
+
+
+def _be_one_rank(module: Any) -> None:
+    """One process has no tensor-parallel group: give a runner's allocator the answer it would get with one rank."""
+    module.get_tp_group = lambda: None
+    module.is_allocation_symmetric = lambda: False
 
 
 _RUNNER, _WRAPPER = "sglang.srt.layers.moe.moe_runner", "sglang.srt.layers.deep_gemm_wrapper"
@@ -196,6 +257,19 @@ RUNNERS = {
         },
         take=_take_marlin,
         multiple=MARLIN_HIDDEN,
+    ),
+    FLASHINFER: Backend(
+        backend="flashinfer_mxfp4",
+        # The last is FlashInfer's package of libraries: without it a first call compiles 182 sources.
+        packages=("tvm_ffi", "flashinfer", "flashinfer_jit_cache"),
+        places={
+            "weights": f"{_RUNNER}.flashinfer_cutlass:FlashInferCutlassMxfp4MoeQuantInfo",
+            "module": f"{_RUNNER}.flashinfer_cutlass",
+            "method": "sglang.srt.layers.quantization.mxfp4:Mxfp4MoEMethod",
+            "tuning": "flashinfer.autotuner:autotune",
+        },
+        take=_take_flashinfer,
+        is_tuned=True,
     ),
     DEEP_GEMM: Backend(
         backend="deep_gemm",

@@ -1,5 +1,6 @@
 """What SGLang's other runners are handed, without SGLang: weights in its sizes, made once, and the problem's own routing."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ pytest.importorskip("torch", reason="the kernel suite needs torch: install the e
 import torch
 
 from perfgate_moe.engines import sglang_runners as runners
-from perfgate_moe.engines.sglang_runners import DEEP_GEMM, MARLIN
+from perfgate_moe.engines.sglang_runners import DEEP_GEMM, FLASHINFER, MARLIN
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
@@ -48,10 +49,26 @@ def asked(monkeypatch):
     def step(name):
         return lambda layer: seen["steps"].append((name, {key: value.clone() for key, value in layer.named_parameters()}))
 
+    class Method:
+        """SGLang's method, of which one function is called, without an object of it."""
+
+        def _process_weights_for_sm90_cutlass(self, layer):
+            step("process")(layer)
+            seen["sizes"] = (self._padded_hidden, self._padded_intermediate)
+            for name in ("swiglu_alpha", "swiglu_beta", "swiglu_limit"):
+                setattr(layer, name, torch.ones(layer.num_local_experts))
+
+    @contextmanager
+    def tuning():
+        seen["steps"].append(("tuning", {}))
+        yield
+        seen["steps"].append(("tuned", {}))
+
     names = SimpleNamespace(
         runner=Standing, config=SimpleNamespace, backend=str, dispatch=Dispatch, topk=TopK,
         weights=SimpleNamespace, part=step("part"), prepare=step("prepare"),
         module=SimpleNamespace(), compiling=SimpleNamespace(_ENABLE_JIT_DEEPGEMM_PRECOMPILE=True), is_enabled=True,
+        method=Method, tuning=tuning,
     )  # fmt: skip
     monkeypatch.setattr(runners, "_names", lambda _: names)
     seen["names"] = names
@@ -88,6 +105,25 @@ def test_marlin__a_layer_without_biases_has_zeros_as_sglang_makes_them(asked):
 
     assert own["w13_weight_bias"].dtype == own["w2_weight_bias"].dtype == torch.bfloat16
     assert not own["w13_weight_bias"].any()
+
+
+def test_flashinfer__weights_are_sglangs_and_tiles_are_chosen_for_many_tokens_first(asked, monkeypatch):
+    monkeypatch.setattr(runners, "TUNED_TOKENS", 7)
+    problem = build(LayerCase.parse(FOUR_BITS))
+    answer = runners.flashinfer(problem)
+    (_, own), *tuned = asked["steps"]
+
+    assert torch.equal(own["w13_weight"], problem.gate_up)
+    assert torch.equal(own["w2_weight_scale"], problem.scales.down)
+    assert asked["sizes"] == (256, 128)
+    assert [name for name, _ in tuned] == ["tuning", "tuned"]
+    (many, _), (handed, weights) = asked["handed"]
+    assert many.hidden_states.shape == (7, 160)
+    assert many.topk_output.topk_ids.tolist()[:2] == [[0, 1], [2, 0]]
+    # The runner pads hidden states itself, and cuts its answer.
+    assert (handed.hidden_states.shape, weights.padded_hidden) == ((5, 160), 256)
+    assert torch.equal(answer, problem.hidden * 2)
+    assert (asked["backend"], asked["names"].module.is_allocation_symmetric()) == ("flashinfer_mxfp4", False)
 
 
 def test_layer__weights_are_laid_out_once_where_that_was_asked_before(asked):
@@ -130,6 +166,7 @@ def test_load__deep_gemm_that_sglang_does_not_find_is_told(asked):
         (MARLIN, f"{FOUR_BITS},activation=silu", "gpt-oss' activation"),
         (MARLIN, f"{FOUR_BITS},scaling=2.5", "unscaled"),
         (MARLIN, f"{FOUR_BITS},mask=ep", "all experts at hand"),
+        (FLASHINFER, EIGHT_BITS, "sglang-flashinfer-mxfp4 is asked for 4-bit weights"),
         (DEEP_GEMM, FOUR_BITS, "asked for 8-bit weights"),
         (DEEP_GEMM, EIGHT_BITS.replace("silu", "swiglu"), "SiLU without biases"),
         (DEEP_GEMM, EIGHT_BITS.replace("bias=off", "bias=on"), "SiLU without biases"),
@@ -149,3 +186,7 @@ def test_is_installed__asks_for_the_runners_packages_and_a_gpu(monkeypatch):
 
     assert runners.RUNNERS[MARLIN].is_installed()
     assert not runners.RUNNERS[DEEP_GEMM].is_installed()
+    present |= {"flashinfer"}
+    assert not runners.RUNNERS[FLASHINFER].is_installed()
+    present |= {"flashinfer_jit_cache"}
+    assert runners.RUNNERS[FLASHINFER].is_installed()
