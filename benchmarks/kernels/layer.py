@@ -6,8 +6,8 @@ Layers with quantised weights have one variant of ours, and SGLang's plain layer
 are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so. For 4-bit
 weights SGLang's default is another runner, `sglang-mxfp4`, which reads them as they are and chooses tiles by itself; it is
 timed with what its router makes for both products, and as `sglang-mxfp4-routed` with that made before. `sglang-marlin` is its
-Marlin runner of 4-bit weights, `sglang-deep-gemm` its DeepGEMM runner of 8-bit ones. vLLM has one cut for both products, and
-other layers for 4-bit weights. What is not installed is left out.
+Marlin runner of 4-bit weights, `sglang-flashinfer-mxfp4` that of FlashInfer's products, `sglang-deep-gemm` its DeepGEMM runner
+of 8-bit ones. vLLM has one cut for both products, and other layers for 4-bit weights. What is not installed is left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
 QUANTISED_SUBJECTS = {
     "fp8": ("ours-slots", "sglang", sglang_runners.DEEP_GEMM, VLLM),
-    "mxfp4": ("ours-slots", "sglang", UPSTREAM_MXFP4, sglang_runners.MARLIN),
+    "mxfp4": ("ours-slots", "sglang", UPSTREAM_MXFP4, sglang_runners.MARLIN, sglang_runners.FLASHINFER),
 }
 OPTIONAL = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer, **sglang_runners.RUNNERS}
 Known = Mapping[int, Mapping[str, TilePlan]]

@@ -25,8 +25,8 @@ ROUTED_BEFORE, UNTUNED = "sglang-mxfp4-routed", "sglang-untuned"
 RUNNERS = {
     "fp8": {"sglang": "SGLang", UNTUNED: "stock", "sglang-deep-gemm": "DeepGEMM"},
     "mxfp4": {
-        "sglang-mxfp4": "SGLang", ROUTED_BEFORE: "routed before", "sglang-marlin": "Marlin", "sglang": "widened",
-        UNTUNED: "widened, stock",
+        "sglang-mxfp4": "SGLang", ROUTED_BEFORE: "routed before", "sglang-marlin": "Marlin",
+        "sglang-flashinfer-mxfp4": "FlashInfer", "sglang": "widened", UNTUNED: "widened, stock",
     },
 }  # fmt: skip
 VLLM, VLLM_OWN = "vllm", "vllm-untuned"

@@ -67,6 +67,7 @@ BUILT_IN = (
     Implementation(name="sglang-fused-sum", target=f"{_SGLANG}:fused_sum", needs_gpu=True, is_deterministic=False),
     Implementation(name="sglang-mxfp4", target="perfgate_moe.engines.sglang_mxfp4_peer:layer", needs_gpu=True),
     Implementation(name="sglang-marlin", target=f"{_RUNNERS}:marlin", needs_gpu=True),
+    Implementation(name="sglang-flashinfer-mxfp4", target=f"{_RUNNERS}:flashinfer", needs_gpu=True),
     Implementation(name="sglang-deep-gemm", target=f"{_RUNNERS}:deep_gemm", needs_gpu=True),
     Implementation(name="vllm", target="perfgate_moe.engines.vllm_peer:layer"),
 )
