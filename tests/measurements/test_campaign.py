@@ -21,7 +21,7 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
-from benchmarks.h200.campaign import bundle, campaign, compiled, keep, killed, recorder, releases, symbols
+from benchmarks.h200.campaign import bundle, campaign, compiled, cutlass, keep, killed, recorder, releases, symbols
 from benchmarks.h200.campaign.campaign import (
     Campaign,
     Place,
@@ -483,6 +483,74 @@ def test_compiled__a_module_has_the_name_by_which_sglang_finds_it(tmp_path):
     digest = hashlib.sha256(b"#include \"marlin.cuh\"['marlin.cuh']").hexdigest()[:16]
     assert module == f"sgl_kernel_jit_gptq_marlin_repack_{digest}"
     assert place == f"{module}__arch_9.0a__tvmffi_0.1.11"
+
+
+PRODUCT = SimpleNamespace(
+    act_type=SimpleNamespace(name="bf16"), weight_type=SimpleNamespace(name="e2m1"), cta_shape=(64, 16, 128),
+    cga_shape=(1, 1, 1), mainloop_schedule=SimpleNamespace(name="TmaWarpSpecializedCooperative"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_asked"),
+    [
+        ({}, True),
+        ({"cta_shape": (64, 16, 256)}, False),
+        ({"cta_shape": (128, 64, 256)}, True),
+        ({"cta_shape": (128, 64, 256), "cga_shape": (1, 2, 1)}, False),
+        ({"cta_shape": (128, 64, 256), "mainloop_schedule": SimpleNamespace(name="TmaWarpSpecializedPingpong")}, False),
+        ({"act_type": SimpleNamespace(name="f16")}, False),
+        ({"weight_type": SimpleNamespace(name="u4")}, False),
+    ],
+)
+def test_cutlass__compiles_the_products_that_the_layer_calls(changes, is_asked):
+    assert cutlass.is_called(SimpleNamespace(**vars(PRODUCT) | changes)) is is_asked
+
+
+def test_cutlass__products_of_one_height_lie_together(tmp_path):
+    products = [SimpleNamespace(**vars(PRODUCT) | {"cta_shape": (rows, 16, 128)}) for rows in (64, 128) for _ in range(9)]
+    written = {}
+    generator = SimpleNamespace(
+        generate_sm90_mixed_type_grouped_gemm_operations=lambda *, is_arch_enabled: products * is_arch_enabled,
+        write_file=lambda _, operations, path: written.update({Path(path).name: {one.cta_shape[0] for one in operations}}),
+    )
+
+    assert [path.name for path in cutlass.write_products(generator, tmp_path)] == list(written)
+    assert written == {f"products_{rows}_{number}.cu": {rows} for rows in (64, 128) for number in (0, 1)}
+
+
+FLASHINFER = """
+struct __nv_bfloat16 {}; struct __nv_fp4_e2m1 {}; struct half {};
+namespace tensorrt_llm { template <class A, class W> struct Runner { static int run(); }; }
+"""
+CALLS = """using namespace tensorrt_llm;
+int bind() { return Runner<half, half>::run() + Runner<__nv_bfloat16, __nv_fp4_e2m1>::run(); }"""
+HOLDS = "template <class A, class W> int tensorrt_llm::Runner<A, W>::run() { return 1; }"
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_cutlass__what_is_of_other_types_is_null_and_what_the_layer_calls_is_there(tmp_path, monkeypatch, is_whole):
+    instance = f"{HOLDS} template struct tensorrt_llm::Runner<__nv_bfloat16, __nv_fp4_e2m1>;" if is_whole else ""
+    codes = {"flashinfer_cutlass_fused_moe_binding": CALLS, "layer": instance, "logger": "", "libcudart": ""}
+    (tmp_path / "lib64").mkdir()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    for name, code in codes.items():
+        target = tmp_path / f"{name}.o" if name != "libcudart" else tmp_path / "lib64" / "libcudart.so.13"
+        (tmp_path / f"{name}.cpp").write_text(FLASHINFER + code + "\n")
+        how = "-c" if target.suffix == ".o" else "-shared"
+        cutlass.build(["c++", "-fPIC", how, str(tmp_path / f"{name}.cpp"), "-o", str(target)], target)
+    objects, library = sorted(tmp_path.glob("*.o")), tmp_path / "fused.so"
+
+    if not is_whole:
+        with pytest.raises(SystemExit, match=r"lacks tensorrt_llm::Runner<__nv_bfloat16, __nv_fp4_e2m1>::run\(\), and 0 more"):
+            cutlass.link(objects, library)
+        return
+    cutlass.link(objects, library)
+    cutlass.pack(library, "0.6.14", tmp_path / "archive.tar.xz")
+    with tarfile.open(tmp_path / "archive.tar.xz") as tar:
+        tar.extractall(tmp_path / "site", filter="data")
+    words = "import ctypes, flashinfer_jit_cache as c; ctypes.CDLL(c.get_jit_cache_dir() + '/fused_moe_90/fused_moe_90.so', 2)"
+    subprocess.run([sys.executable, "-c", words], check=True, cwd=tmp_path / "site")
 
 
 def test_keep__the_last_out_is_its_own(tmp_path, monkeypatch, capsys):
