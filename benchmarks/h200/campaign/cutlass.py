@@ -134,11 +134,11 @@ def link(objects: Sequence[Path], library: Path) -> None:
 
 
 def list_missing(library: Path) -> list[str]:
-    """What a library calls of FlashInfer's and does not hold, but for what is of other types than the layer's."""
+    """What a library calls of FlashInfer's and does not hold, but for runners of other types than the layer's."""
     words = ["nm", "--dynamic", "--undefined-only", "--demangle", str(library)]
     lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
     kinds = [line.strip().partition(" ") for line in lines if "tensorrt_llm" in line]
-    return [name for kind, _, name in kinds if kind == "U" or f"<{TYPES}" in name]
+    return [name for kind, _, name in kinds if kind == "U" or f"<{TYPES}" in name or "Runner<" not in name]
 
 
 def pack(library: Path, version: str, archive: Path) -> None:
