@@ -38,6 +38,7 @@ from perfgate.results.machine_samples import TELEMETRY_FILE
 from perfgate.results.matrix import MATRIX_FILE, TEXT_FILE, load_matrix
 from perfgate.results.profiling.profiles import PROFILES_FILE
 from perfgate.results.raw.pack import GZIP_MAGIC
+from perfgate.results.readings import PROCESSES_RESTARTED
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.results.server_info import SERVER_DIR
@@ -47,8 +48,6 @@ from perfgate.verdict.cells import CellResult, judge_cells
 DECIMALS = 6
 TOLERANCE = 0.0002
 DETAILS = {"itls", "ttfts", "input_lens", "output_lens", "errors"}
-DIED = r"Child process \[\d+\] died"
-"""What uvicorn says of a worker that it begins anew."""
 UNSUMMED = "p99_ttft_short_ms"
 """A gate on it voids a session one of whose windows, warm-up included, does not tell single requests."""
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
@@ -120,10 +119,13 @@ def keep_lines(source: Path, target: Path) -> None:
     """Copy what the servers told of slow-downs that were put into them, which the true size of an effect is read from, of their
     start, and of processes that died.
     """
-    phases = [re.compile(pattern) for engine in ENGINES.values() for pattern in (*engine.phases.values(), DIED)]
+    phases = [re.compile(pattern) for engine in ENGINES.values() for pattern in engine.phases.values()]
+    died = [re.compile(engine.work[PROCESSES_RESTARTED]) for engine in ENGINES.values() if PROCESSES_RESTARTED in engine.work]
     for file in sorted(source.glob("server-*.log")):
         lines = file.read_text(errors="replace").splitlines()
-        told = [line for line in lines if MEASURED in line or PROOF in line or any(one.search(line) for one in phases)]
+        told = [
+            line for line in lines if MEASURED in line or PROOF in line or any(one.search(line) for one in (*phases, *died))
+        ]
         if told:
             target.mkdir(exist_ok=True)
             (target / file.name).write_text("".join(f"{line}\n" for line in told))
