@@ -13,8 +13,8 @@ from perfgate.machine.host_load import find_busiest_share
 from perfgate.machine.processes import list_connected, list_session, read_thread_time
 from perfgate.results.readings import FRONT_END_SHARE
 
-ThreadTimes = Mapping[str, float]
-"""Seconds that the main thread of each process has been on a core, by the process' number as JSON writes it."""
+ThreadTimes = Mapping[int, float]
+"""Seconds that the main thread of each process has been on a core, by the process' number."""
 
 ByService = Mapping[int, tuple[int, ...]]
 """Processes of each service, by the one that leads them."""
@@ -31,7 +31,7 @@ class FrontEnd:
     def read_times(self) -> ThreadTimes:
         """The time of each process that was known at the last look; one that ended is left out."""
         pids = chain.from_iterable(self._processes.values())
-        return {str(pid): used for pid in pids if (used := read_thread_time(pid)) is not None}
+        return {pid: used for pid in pids if (used := read_thread_time(pid)) is not None}
 
     def find_holders(self) -> ByService:
         """Look who holds connections of clients at this moment, and take in processes that have begun since the last look."""
@@ -46,7 +46,7 @@ class FrontEnd:
 
 def summarize_front_end(serving: Iterable[int], times: Sequence[tuple[float, ThreadTimes]]) -> dict[str, float]:
     """The share of a core that the busiest of those that serve used."""
-    told = (find_busiest_share([(at_s, used.get(str(pid))) for at_s, used in times]) for pid in serving)
+    told = (find_busiest_share([(at_s, used.get(pid)) for at_s, used in times]) for pid in serving)
     shares = [share for share in told if share is not None]
     # Two clocks that were read one after the other may tell a little more than a whole core.
     return {FRONT_END_SHARE: round(min(1.0, max(shares)), 6)} if shares else {}

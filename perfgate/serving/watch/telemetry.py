@@ -60,7 +60,7 @@ class Tick:
 
     def dump(self, serving: Collection[int]) -> dict[str, Any]:
         """What is stored of it: of the threads those of the processes that served, since a server may have dozens."""
-        threads = {pid: used for pid, used in self.main_threads_s.items() if int(pid) in serving}
+        threads = {str(pid): used for pid, used in self.main_threads_s.items() if pid in serving}
         return {**asdict(self), "main_threads_s": threads}
 
 

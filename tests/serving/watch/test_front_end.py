@@ -49,7 +49,7 @@ class Watched:
             self.times.append((time.monotonic() - begun, self.front_end.read_times()))
 
     def find_share(self, pid):
-        return round(min(1.0, find_busiest_share([(at_s, used[str(pid)]) for at_s, used in self.times])), 6)
+        return round(min(1.0, find_busiest_share([(at_s, used[pid]) for at_s, used in self.times])), 6)
 
     def summarize(self, *looks):
         return summarize_front_end(self.front_end.list_serving(looks), self.times)["front_end_core_share"]
@@ -127,5 +127,5 @@ def test_find_holders__takes_in_a_process_that_has_begun_since():
         after = set(front_end.read_times())
         end_session(started.pid, 0.0)
 
-    assert before == {str(started.pid)}
+    assert before == {started.pid}
     assert len(after) == 2
