@@ -51,6 +51,17 @@ OFFSET_OF_ALL = (0.41, 0.0, 0.29)
 """The same over all 18 recorded sessions of equal arms whose servers lived side by side, seven of them of a model that routes:
 docs/evidence/noise.md."""
 
+MIXED = Noise(
+    spreads={
+        name: Spread(window=window, start=start, session=0.006)
+        for name, window, start in zip(GATES, (0.0244, 0.0758, 0.0103), (0.0141, 0.0242, 0.0071), strict=True)
+    },
+    correlation=0.7,
+    stall_rate=0.0,
+    unrest=0.0,
+)
+"""Windows and starts of the 44 recorded blocks of equal arms of mixed-c16 on H200s: docs/evidence/error-rates.md."""
+
 POSITIONS = (-0.0045, 0.0, 0.0, -0.0035, 0.0024, 0.0)
 
 
@@ -126,8 +137,16 @@ def list_cases() -> Mapping[str, Case]:
     }
     cases |= {name: Case(design=one, is_recorded=False) for name, one in unseen.items()}
     of_all = make_noise(AS_RECORDED, OFFSET_OF_ALL)
+    apart = make_noise((2.0, 8.0, 1.12))
     # Behind the others, for a case's place is part of its seed.
-    return cases | {"as recorded in all 18 sessions": Case(design=replace(design, noise=of_all))}
+    return cases | {
+        "as recorded in all 18 sessions": Case(design=replace(design, noise=of_all)),
+        "as mixed-c16 on H200s, no baseline": Case(design=replace(design, noise=MIXED, windows=5, stored=0)),
+        "as mixed-c16 on H200s": Case(design=replace(design, noise=MIXED, windows=5)),
+        "starts twice as far apart as windows, no baseline": Case(
+            design=replace(design, noise=apart, stored=0), is_recorded=False
+        ),
+    }
 
 
 EFFECTS: Mapping[str, tuple[float, tuple[str, ...] | None]] = {

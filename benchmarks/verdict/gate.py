@@ -15,9 +15,8 @@ from perfgate.core import Outcome
 from perfgate.metrics import METRICS
 from perfgate.stats.components import find_offset_variance
 from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
-from perfgate.stats.moderated import Prior
+from perfgate.stats.moderated import Prior, guard_variance
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
-from perfgate.verdict.noise import guard_variance
 from perfgate.verdict.policy import (
     MAX_PRIOR_DF,
     MAX_PRIOR_DF_OTHER,
@@ -122,9 +121,11 @@ class Batch:
         """Each verdict's evidence as the rule takes it, cut to the first `blocks` blocks."""
         margins = [log1p(METRICS[name].margin_ratio) for name in self.metrics]
         differences = find_differences(self.windows)[:, :blocks]
-        inflations = find_inflations(self.windows, self.spread)[:, :blocks]
+        spreads = find_medians(self.windows)[:, :blocks]
+        inflations = find_inflations(spreads, self.spread)
+        usual = np.zeros_like(spreads) if self.is_former else 2 * spreads / self.windows.shape[3]
         for index in range(len(self)):
-            yield make_series(differences[index], self.find_stored(index), margins, inflations[index])
+            yield make_series(differences[index], self.find_stored(index), margins, inflations[index], usual[index])
 
     def find_stored(self, index: int) -> Stored:
         """What verdict `index` knows of the past."""
@@ -190,15 +191,20 @@ def find_spreads(windows: Floats) -> Floats:
     return spreads
 
 
-def find_inflations(windows: Floats, usual: Floats) -> Floats:
-    """The phi after each block, at least 1: median variance within a start so far over so many times the stored one.
+def find_medians(windows: Floats) -> Floats:
+    """The median variance within a start so far, after each block; (trials, blocks, metrics).
 
-    Shape (trials, blocks, metrics).
     `perfgate.verdict.series` does this for windows of a session; `spot_check.py` holds the two against each other.
     """
     spreads = find_spreads(windows)
     so_far = [np.median(spreads[:, :block].reshape(len(windows), 2 * block, -1), axis=1) for block in _count(windows)]
-    ratios: Floats = np.stack(so_far, axis=1) / np.where(usual > 0, usual, np.inf)[:, None]
+    medians: Floats = np.stack(so_far, axis=1)
+    return medians
+
+
+def find_inflations(spreads: Floats, usual: Floats) -> Floats:
+    """The phi after each block, at least 1: `spreads` of `find_medians` over so many times the stored one; of their shape."""
+    ratios: Floats = spreads / np.where(usual > 0, usual, np.inf)[:, None]
     return np.maximum(ratios / USUAL_RATIO, 1.0)
 
 
@@ -206,12 +212,17 @@ def _count(windows: Floats) -> range:
     return range(1, windows.shape[1] + 1)
 
 
-def make_series(differences: Floats, stored: Stored, margins: list[float], inflations: Floats | None = None) -> list[Series]:
-    """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics)."""
+def make_series(
+    differences: Floats, stored: Stored, margins: list[float], inflations: Floats | None = None, usual: Floats | None = None
+) -> list[Series]:
+    """The evidence of one verdict; `differences`, `inflations` and `usual` are (blocks, metrics)."""
     phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
+    usuals = [()] * len(margins) if usual is None else [tuple(column) for column in usual.T.tolist()]
     return [
-        Series(differences=tuple(column), margin_log=margin, prior=stored.find_prior(metric), phi=phi)
-        for metric, (column, margin, phi) in enumerate(zip(differences.T.tolist(), margins, phis, strict=True))
+        Series(differences=tuple(column), margin_log=margin, prior=stored.find_prior(metric), phi=phi, usual=of_windows)
+        for metric, (column, margin, phi, of_windows) in enumerate(
+            zip(differences.T.tolist(), margins, phis, usuals, strict=True)
+        )
     ]
 
 

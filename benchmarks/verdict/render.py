@@ -26,7 +26,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "evidence"
 PAGE = DOCS / "error-rates-simulated.md"
 PICTURE = DOCS / "error-rates-simulated.svg"
 TEMPLATE = "page.md.jinja"
-RESULTS = ("cases", "power_curves", "designs", "public_data", "prediction", "spot_check", "offset")
+RESULTS = ("cases", "power_curves", "designs", "public_data", "prediction", "spot_check", "offset", "guard")
 MATCHED = "1% false alarms"
 WIDTH, HEIGHT = 1000.0, 260.0
 # Further rules share the colours of the first ones, and are dotted.

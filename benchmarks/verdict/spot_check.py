@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.verdict.gate import ALPHA, LOOKS, PLAN, Batch, find_differences, find_spreads
+from benchmarks.verdict.gate import ALPHA, LOOKS, PLAN, Batch, Design, find_differences, find_spreads
 from benchmarks.verdict.record import write_results
 from benchmarks.verdict.simulator import DEFAULT, draw_windows, slow_down, to_values
 from perfgate.check import judge
@@ -47,6 +47,7 @@ num_prompts = {REQUESTS}
 input_len = {TOKENS}
 output_len = {TOKENS}
 max_concurrency = 16
+timeout_s = 100_000
 [warmup]
 steady_ratio = 0.5
 [blocks]
@@ -94,6 +95,7 @@ def make_baseline(scenario: Scenario, past: Floats) -> Baseline:
 def make_session(scenario: Scenario, windows: Floats) -> Session:
     """A session of windows (blocks, 2 arms, windows, metrics) of badness, each start warmed by two windows of its median."""
     made: list[Window] = []
+    begun_s = 0.0
     for start, (block, arm, badness) in enumerate(_order_starts(windows), start=1):
         warm = np.median(badness, axis=0)
         # Copies are refused as evidence, so warm-up windows differ a little.
@@ -101,12 +103,11 @@ def make_session(scenario: Scenario, windows: Floats) -> Session:
         for index, values in enumerate(to_values(DEFAULT, rows).tolist()):
             role = Role.WARMUP if index < 2 else Role.MEASURED
             run = _make_run(dict(zip(DEFAULT.metrics, values, strict=True)), len(made))
-            begun_s = 20.0 * len(made)
+            ended_s = begun_s + run.duration_s
             made.append(
-                Window(
-                    run=run, arm=arm, block=block, start=start, index=index, role=role, begun_s=begun_s, ended_s=begun_s + 19.0
-                )
+                Window(run=run, arm=arm, block=block, start=start, index=index, role=role, begun_s=begun_s, ended_s=ended_s)
             )
+            begun_s = ended_s + 1.0
     return Session(
         source="simulated",
         scenario=scenario.name,
@@ -150,18 +151,27 @@ def differs(verdict: Verdict, decision: SeriesDecision) -> str | None:
 
 
 def compare_all(rng: np.random.Generator, sessions: int) -> tuple[Counter[str], list[str]]:
-    """Judge sessions with slow-downs from 0 to 5 % both ways; return the outcomes and every difference."""
+    """Judge sessions with slow-downs from 0 to 5 %, each fifth without a baseline; return the outcomes and every difference."""
     scenario = parse_scenario(SCENARIO, "spot_check.py")
     outcomes: Counter[str] = Counter()
     differences = []
     for number in range(sessions):
         effect = slow_down(DEFAULT.metrics, (0.0, 0.02, 0.03, 0.05)[number % 4])
+        design = Design(stored=STORED if number % 5 else 0, blocks=BLOCKS, windows=WINDOWS)
         past = draw_windows(rng, DEFAULT, (1, STORED, WINDOWS))
         windows = draw_windows(rng, DEFAULT, (1, BLOCKS, WINDOWS), effect)
         spread = np.median(find_spreads(past).reshape(1, 2 * STORED, -1), axis=1)
-        batch = Batch(metrics=DEFAULT.metrics, windows=windows, stored=find_differences(past), spread=spread)
+        stored = find_differences(past)[:, : design.stored]
+        batch = Batch(
+            metrics=DEFAULT.metrics,
+            windows=windows,
+            stored=stored,
+            spread=spread if design.stored else np.zeros_like(spread),
+            design=design,
+        )
         decision = decide(next(batch.trials()), PLAN)
-        verdict = judge(make_session(scenario, windows[0]), scenario, make_baseline(scenario, past[0]))
+        baseline = make_baseline(scenario, past[0]) if design.stored else None
+        verdict = judge(make_session(scenario, windows[0]), scenario, baseline)
         outcomes[verdict.outcome.value] += 1
         if found := differs(verdict, decision):
             differences.append(f"session {number}: {found}")
@@ -179,7 +189,7 @@ def main() -> int:
     path = write_results("spot_check", began, facts)
     print(f"{given.sessions} sessions judged whole: {dict(sorted(outcomes.items()))}; {len(differences)} differ")
     for difference in differences[:10]:
-        print(difference)
+        print(difference[:300])
     print(f"written to {path}")
     return 1 if differences else 0
 

@@ -67,19 +67,22 @@ class LookPlan:
 class Series:
     """One metric: a log difference per block (candidate minus base, positive meaning worse) and its margin Delta, `margin_log`.
 
-    `phi` holds the variance inflation after 1, 2, ... blocks; left out, it is 1 throughout.
+    `phi` holds the variance inflation after 1, 2, ... blocks; left out, it is 1 throughout. `usual` holds the variance that the
+    scatter of windows alone would make of a difference, as those blocks tell it; left out, it is zero.
     """
 
     differences: tuple[float, ...]
     margin_log: float
     prior: Prior = NO_PRIOR
     phi: tuple[float, ...] = ()
+    usual: tuple[float, ...] = ()
     gating: bool = True
 
     def estimate(self, blocks: int) -> Estimate:
         """Estimate the difference from the first `blocks` blocks alone."""
         phi = self.phi[blocks - 1] if self.phi else 1.0
-        return estimate(self.differences[:blocks], self.prior, phi)
+        usual = self.usual[blocks - 1] if self.usual else 0.0
+        return estimate(self.differences[:blocks], self.prior, phi, usual)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,18 @@ from math import fsum, inf, sqrt
 
 from perfgate.stats import special
 
+GUARD_BLOCKS = 2
+"""How many blocks the scatter of windows is worth against blocks that agree better than it."""
+
+
+def guard_variance(observed: float, blocks: int, usual: float) -> float:
+    """Pull the variance of `blocks` differences up towards `usual`, what the scatter of their windows alone would make it.
+
+    Two or three blocks can agree by chance. The pull weighs GUARD_BLOCKS blocks, so it fades where there are many: what both
+    arms share, such as drift, scatters windows and leaves differences alone. It never makes a variance smaller.
+    """
+    return observed + max(0.0, usual - observed) * GUARD_BLOCKS / (blocks + GUARD_BLOCKS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
@@ -50,12 +62,13 @@ class Estimate:
         return float(special.stdtr(self.df, -standardise(mean, self.standard_error))) if self.df else 1.0
 
 
-def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Estimate:
+def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0, usual: float = 0.0) -> Estimate:
     """Estimate the mean of block `differences` with a variance that leans on `prior`.
 
     v = (nu0 phi s0^2 + (k-1) s_D^2) / (nu0 + k - 1) and SE = sqrt(v / k) on nu0 + k - 1 degrees of freedom: Smyth, "Linear
     models and empirical Bayes methods", Statistical Applications in Genetics and Molecular Biology 3 (2004), with
     nu0 and s0 from stored blocks instead of parallel genes. `phi` >= 1 inflates the stored part when this session is noisier.
+    Where nothing is stored, `usual` guards s_D^2, so that blocks which agree by chance do not pass for a quiet machine.
     With an offset, SE = sqrt(tau^2 + v / k), on the degrees of freedom of Satterthwaite, "An approximate distribution of
     estimates of variance components", Biometrics Bulletin 2 (1946).
     """
@@ -64,6 +77,8 @@ def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Es
     squares = fsum((difference - mean) ** 2 for difference in differences)
     df = prior.df + count - 1
     variance = (prior.df * phi * prior.variance + squares) / df if df else inf
+    if df and not prior.df:
+        variance = guard_variance(variance, count - 1, usual)
     of_mean = variance / count
     if not prior.offset_variance or not df:
         return Estimate(mean=mean, standard_error=sqrt(of_mean), df=df)

@@ -12,14 +12,11 @@ from statistics import fmean, median, quantiles
 from perfgate.core import Arm
 from perfgate.metrics import METRICS
 from perfgate.stats.components import Components, find_offset_variance, measure_variance, split_variance
-from perfgate.stats.moderated import find_quantile
+from perfgate.stats.moderated import find_quantile, guard_variance
 
 MIN_RESPONSE, MAX_RESPONSE = 0.5, 2.0
 """A metric responds when it shows between these shares of an injected slow-down, with an interval that excludes zero: what
 shows many times of it shows something else that happened meanwhile."""
-
-GUARD_BLOCKS = 2
-"""How many A/A blocks the scatter of windows is worth against blocks that agree better than it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +54,6 @@ class Response:
     measured_ratio: float
     low: float
     high: float
-
-
-def guard_variance(observed: float, blocks: int, usual: float) -> float:
-    """Pull the variance of `blocks` A/A differences up towards `usual`, what the scatter of their windows alone would make it.
-
-    Two or three blocks can agree by chance. The pull weighs GUARD_BLOCKS blocks, so it fades where many are stored: what both
-    arms share, such as drift, scatters windows and leaves differences alone. It never makes a variance smaller.
-    """
-    return observed + max(0.0, usual - observed) * GUARD_BLOCKS / (blocks + GUARD_BLOCKS)
 
 
 # No slots: what is derived is remembered in the instance.

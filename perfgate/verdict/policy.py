@@ -19,7 +19,7 @@ from perfgate.verdict.noise import NoiseModel
 from perfgate.verdict.recorded import MIN_SESSIONS
 from perfgate.verdict.validity.structure import AdmissionLimits
 
-RULE = "2026-11.11"
+RULE = "2026-11.12"
 """Version of the rule: any change that could change a verdict changes this. Counters are beside the rule."""
 
 CALIBRATED_BLOCKS = 20

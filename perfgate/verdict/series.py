@@ -57,29 +57,29 @@ def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> MetricSerie
         base = tuple(summarise(block.base, metric) for block in blocks)
     else:
         base = (policy.noise[metric].log_mean,) * len(blocks)
+    spreads = _find_spreads(metric, blocks)
     series = Series(
         differences=tuple(round(after - before, DECIMALS) for before, after in zip(base, candidate, strict=True)),
         margin_log=policy.margin_log(metric),
         prior=policy.prior(metric),
-        phi=_inflate(metric, blocks, policy),
+        phi=_inflate(spreads, policy.noise[metric].spread if metric in policy.noise else 0.0),
+        usual=tuple(2 * spread / policy.scenario.blocks.windows for spread in spreads),
         gating=metric not in policy.not_gating,
     )
     return MetricSeries(metric=metric, base=base, candidate=candidate, series=series)
 
 
-def _inflate(metric: str, blocks: tuple[Block, ...], policy: Policy) -> tuple[float, ...]:
-    """How much noisier than usual the starts of the first 1, 2, ... blocks are, as a ratio of variances, at least 1.
-
-    Usual is up to USUAL_RATIO times what is stored. The median over starts of the variance within a start stands on both sides,
-    so that a single stall inflates nothing.
-    """
-    usual = policy.noise[metric].spread if metric in policy.noise else 0.0
-    if not usual:
-        return ()
+def _find_spreads(metric: str, blocks: tuple[Block, ...]) -> tuple[float, ...]:
+    """The median variance within a start after 1, 2, ... blocks, which one stall does not move; zero where none is known."""
     spreads: list[float] = []
-    factors = []
+    medians = []
     for block in blocks:
         found = (measure_window_variance(windows, metric) for windows in (block.base, block.candidate) if len(windows) > 1)
         spreads.extend(spread for spread in found if spread is not None)
-        factors.append(max(1.0, median(spreads) / (USUAL_RATIO * usual)) if spreads else 1.0)
-    return tuple(factors)
+        medians.append(median(spreads) if spreads else 0.0)
+    return tuple(medians)
+
+
+def _inflate(spreads: tuple[float, ...], usual: float) -> tuple[float, ...]:
+    """How much noisier than usual starts are, as ratios of variances, at least 1; usual is up to USUAL_RATIO times `usual`."""
+    return tuple(max(1.0, spread / (USUAL_RATIO * usual)) for spread in spreads) if usual else ()

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.verdict.gate import PLAN
+from benchmarks.verdict.guard import WAYS, count, list_designs
 from benchmarks.verdict.offset import ALPHAS, STORED, list_tries, study
 from benchmarks.verdict.rivals import RIVALS, Evidence, limit_at
+from benchmarks.verdict.spot_check import compare_all
 
 RULES = {rival.name: rival for rival in RIVALS}
 
@@ -167,3 +169,18 @@ def test_study__a_stricter_alpha_judges_the_same_windows_and_finds_no_more():
     assert found == sorted(found, reverse=True)
     assert found[0] > rows[0]["equal"]["regression"]["count"]
     assert {(row["stored"], row["sessions"]) for row in rows} == {(20, 5)}
+
+
+def test_guard_count__windows_keep_two_blocks_from_agreeing_by_chance():
+    found = count(np.random.default_rng(5), list_designs()["as mixed-c16 on H200s, no baseline"], 400)
+
+    alarms = {way: found[way]["regression"]["count"] for way in WAYS}
+    assert alarms["a floor"] <= alarms["a guard of two blocks"] <= 3 < alarms["nothing"]
+
+
+def test_compare_all__whole_verdicts_say_what_plain_numbers_say():
+    outcomes, differences = compare_all(np.random.default_rng(3), 20)
+
+    assert differences == []
+    assert outcomes.total() == 20
+    assert outcomes["REGRESSION"] > 5

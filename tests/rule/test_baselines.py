@@ -26,7 +26,7 @@ from perfgate.gate.baselines import (
 )
 from perfgate.scenario.schema import Warmup
 from perfgate.verdict.baselines import compute_checksum
-from perfgate.verdict.noise import Response, guard_variance
+from perfgate.verdict.noise import Response
 from perfgate.verdict.recorded import find_slower
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record, slow_both
 
@@ -61,14 +61,6 @@ def test_build_baseline__blocks_that_agree_by_chance_are_not_trusted():
     assert max(map(abs, lucky.differences)) < 1e-9
     assert lucky.block_variance == pytest.approx(lucky.spread / lucky.windows)
     assert lucky.block_variance > 0
-
-
-@pytest.mark.parametrize(
-    ("observed", "blocks", "usual", "expected"),
-    [(0.0, 2, 1.0, 0.5), (0.0, 18, 1.0, 0.1), (0.5, 2, 1.0, 0.75), (2.0, 2, 1.0, 2.0), (0.3, 2, 0.0, 0.3)],
-)
-def test_guard_variance__pulls_up_only_and_fades(observed, blocks, usual, expected):
-    assert guard_variance(observed, blocks, usual) == pytest.approx(expected)
 
 
 def test_build_baseline__derives_by_the_formulas():

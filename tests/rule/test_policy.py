@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
+from statistics import median, variance
 
 import pytest
 
@@ -11,7 +13,7 @@ from perfgate.scenario.schema import Blocks, Gate, Warmup
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import StoredBlocks, build_prior, can_judge_alone, explain_not_gating, find_prior, fix_policy
-from perfgate.verdict.series import read_series
+from perfgate.verdict.series import read_blocks, read_series
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session
 
 SCENARIO = make_scenario()
@@ -150,3 +152,12 @@ def test_noise__two_sessions_are_the_least_for_a_band_of_sessions():
 
     assert one.session_band is None
     assert two.session_band > two.band > 0
+
+
+def test_read_series__tells_what_windows_alone_would_make_of_a_difference():
+    session = make_session(SCENARIO, blocks=2)
+    (reading, *_) = read_series(session, policy := fix_policy(session, SCENARIO, None))
+    starts = [windows for block in read_blocks(session, policy) for windows in (block.base, block.candidate)]
+    spreads = [variance([log(window.run.values[reading.metric]) for window in windows]) for windows in starts]
+
+    assert reading.series.usual[1] == pytest.approx(2 * median(spreads) / SCENARIO.blocks.windows)

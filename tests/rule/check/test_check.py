@@ -80,7 +80,7 @@ def test_judge__writes_down_what_was_fixed():
     policy = judge(make_session(SCENARIO, scenarios_in_pr=2), SCENARIO, BASELINE).policy
 
     assert policy == {
-        "rule": "2026-11.11",
+        "rule": "2026-11.12",
         "stage": 2,
         "alpha": 0.01,
         "alpha_look": 0.01 / 4 / 2,

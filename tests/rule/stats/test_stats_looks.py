@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfgate.core import Outcome
 from perfgate.stats.looks import LookPlan, Series, decide, find_levels, judge_metric, reject
-from perfgate.stats.moderated import Estimate, Prior, find_quantile
+from perfgate.stats.moderated import Estimate, Prior, find_quantile, guard_variance
 
 PLAN = LookPlan(alpha=0.01, looks=(2, 3, 4, 6))
 PRIOR = Prior(variance=0.008**2, df=6)
@@ -313,3 +313,28 @@ def test_look_plan__a_bound_that_holds_over_all_looks_is_stricter_at_each():
     plan = LookPlan(alpha=0.01, looks=(2, 3, 4, 6))
 
     assert plan.confidence_look == pytest.approx(0.9875)
+
+
+@pytest.mark.parametrize(
+    ("observed", "blocks", "usual", "expected"),
+    [(0.0, 2, 1.0, 0.5), (0.0, 18, 1.0, 0.1), (0.5, 2, 1.0, 0.75), (2.0, 2, 1.0, 2.0), (0.3, 2, 0.0, 0.3)],
+)
+def test_guard_variance__pulls_up_only_and_fades(observed, blocks, usual, expected):
+    assert guard_variance(observed, blocks, usual) == pytest.approx(expected)
+
+
+# P99 ITL of mxfp4-mixed-c16-aa-20, equal arms on an H200: both blocks differ alike, their windows scatter by 8 %.
+LUCKY = _series(0.0565, 0.0602, margin_log=0.095, prior=Prior(offset_variance=0.005**2, offset_df=4))
+
+
+@pytest.mark.parametrize(("usual", "outcome"), [((), Outcome.REGRESSION), ((0.0023, 0.0023), Outcome.INCONCLUSIVE)])
+def test_decide__blocks_that_agree_by_chance_where_nothing_is_stored(usual, outcome):
+    plan = LookPlan(alpha=0.01, looks=(2, 4, 6))
+
+    assert decide([replace(LUCKY, usual=usual)], plan).outcome is outcome
+
+
+def test_estimate__stored_noise_needs_no_guard():
+    stored = _series(0.0565, 0.0602)
+
+    assert replace(stored, usual=(0.01, 0.01)).estimate(2) == stored.estimate(2)
