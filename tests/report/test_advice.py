@@ -82,8 +82,8 @@ def test_advise__a_loss_beyond_half_the_margin_needs_what_the_test_asks():
 @pytest.mark.parametrize(
     ("is_handed_over", "expected"),
     [
-        (False, "continue it: cut off after 2 blocks; the same command with --resume adds more."),
-        (True, "measure again, by the comment /perfgate run: cut off after 2 blocks."),
+        (False, "continue it: it was cut off; the same command with --resume adds more."),
+        (True, "measure again, by the comment /perfgate run: it was cut off."),
     ],
 )
 def test_advise__a_session_that_was_cut_off(is_handed_over, expected):

@@ -14,7 +14,6 @@ from perfgate.report.words.families import Family
 from perfgate.report.words.figure import worse_bounds
 from perfgate.report.words.remedies import name_remedies
 from perfgate.scenario.schema import Scenario
-from perfgate.storage.rounding import format_count
 from perfgate.verdict.policy import CALIBRATED_BLOCKS
 
 AFFORDABLE_BLOCKS = 24
@@ -150,11 +149,10 @@ def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Fam
     """Name the metric that blocks, and the cheapest thing that settles it."""
     commands = tuple(list_outlooks(verdict, session))
     if not session.is_complete:
-        done = format_count(verdict.blocks, "block")
-        sentence = f"continue it: cut off after {done}; the same command with --resume adds more."
+        sentence = "continue it: it was cut off; the same command with --resume adds more."
         # Who reads of a session that was handed over has no shell on the machine that measured it.
         if session.is_handed_over:
-            sentence = f"measure again, by the comment /perfgate run: cut off after {done}."
+            sentence = "measure again, by the comment /perfgate run: it was cut off."
         return Advice(sentence=sentence, commands=commands)
     undecided = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
     if not undecided:
