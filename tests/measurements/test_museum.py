@@ -51,7 +51,7 @@ from perfgate.serving.engine.environments import find_package
 
 ROOT = Path(__file__).parents[2]
 ROUTED = ROOT / "benchmarks/h200/serving/routed"
-SLOWER, SAME = ROUTED / "mxfp4-mixed-c16-graphs-gpu-15", ROUTED / "mxfp4-closed-c16-aa-1"
+SLOWER, SAME = ROUTED / "mxfp4-mixed-c16-graphs-gpu-15", ROUTED / "mxfp4-mixed-c16-graphs-aa-2"
 GIT = shutil.which("git")
 GOOD = """
 title = "a title"

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("routed-sessions")
 OUTCOMES = {
     "bf16-closed-c16-aa-1": Outcome.PASS,
     "bf16-closed-c16-fused-sum": Outcome.INVALID,
-    "mxfp4-c1-aa-1": Outcome.PASS,
+    "mxfp4-c1-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-c4-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-c4-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-decode-aa-1": Outcome.PASS,
@@ -49,7 +49,7 @@ OUTCOMES = {
     "deepseek-closed-c16-aa-1": Outcome.INVALID,
     "deepseek-closed-c16-aa-2": Outcome.PASS,
     "dummy-closed-c16": Outcome.INVALID,
-    "mxfp4-closed-c16-aa-1": Outcome.PASS,
+    "mxfp4-closed-c16-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-damaged-drop": Outcome.INVALID,
     "mxfp4-damaged-round": Outcome.INVALID,
     "mxfp4-damaged-skip": Outcome.INVALID,
@@ -71,10 +71,10 @@ OUTCOMES = {
     "mxfp4-prompt-8k-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-prompt-32k-aa-1": Outcome.INCONCLUSIVE,
     "museum-graph-lookup-misses-broken": Outcome.REGRESSION,
-    "museum-graph-lookup-misses-fixed": Outcome.PASS,
+    "museum-graph-lookup-misses-fixed": Outcome.INCONCLUSIVE,
     "museum-graph-lookup-misses-void": Outcome.INVALID,
     "museum-grammar-growth-fixed": Outcome.INCONCLUSIVE,
-    "museum-overlap-barrier-fixed": Outcome.PASS,
+    "museum-overlap-barrier-fixed": Outcome.INCONCLUSIVE,
     "mxfp4-tp2-closed-c16-rank-15": Outcome.REGRESSION,
     "bf16-ep2-closed-c16-allreduce-5": Outcome.REGRESSION,
     "bf16-dpa2-closed-c16-aa-1": Outcome.INCONCLUSIVE,
@@ -103,7 +103,7 @@ OUTCOMES = {
     "mxfp4-pd-closed-c16-throttled-2": Outcome.REGRESSION,
     "mxfp4-soak-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-c1-small-prefill-graphs": Outcome.PASS,
-    "mxfp4-chat-json-c16-aa-2": Outcome.PASS,
+    "mxfp4-chat-json-c16-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-c1-old-kernels-0.5.21-3": Outcome.PASS,
     "mxfp4-closed-c16-aa-3": Outcome.PASS,
     "mxfp4-c1-plug-in": Outcome.IMPROVED,
@@ -127,7 +127,7 @@ OUTCOMES = {
     "mxfp4-tp2-closed-c16-aa-3": Outcome.INCONCLUSIVE,
     "bf16-ep2-closed-c16-aa-2": Outcome.PASS,
     "museum-experts-uneven-fixed": Outcome.PASS,
-    "mxfp4-tp2-closed-c16-aa-4": Outcome.PASS,
+    "mxfp4-tp2-closed-c16-aa-4": Outcome.INCONCLUSIVE,
     "bf16-c1-aa-1": Outcome.INCONCLUSIVE,
     "qwen3-c4-aa-1": Outcome.INCONCLUSIVE,
     "qwen3-c4-aa-2": Outcome.PASS,
@@ -145,6 +145,11 @@ OUTCOMES = {
     "mxfp4-azure-trace-aa-2": Outcome.PASS,
     "mxfp4-saturation-two-front-ends": Outcome.INCONCLUSIVE,
     "mxfp4-mixed-c16-aa-19": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-decode-40000-in-70": Outcome.REGRESSION,
+    "bf16-closed-c16-untuned-3": Outcome.REGRESSION,
+    "mxfp4-decode-aa-2": Outcome.INCONCLUSIVE,
+    "mxfp4-decode-gpu-4": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-aa-20": Outcome.INCONCLUSIVE,
 }
 UNASKED = {"mxfp4-mixed-c16-aa-17", "mxfp4-tp2-closed-c16-aa-5"}
 """Cut off before the candidate was asked which experts it chooses."""
@@ -266,7 +271,7 @@ def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
     # One-sided, none in 55: 1 - 0.05 ** (1 / 55) = 0.053.
-    assert told.startswith("Sessions of equal arms with a judged block: 55, independent verdicts: 55, false alarms: 0;")
+    assert told.startswith("Sessions of equal arms with a judged block: 57, independent verdicts: 57, false alarms: 0;")
     assert "at most 5 %" in told
 
 
@@ -278,9 +283,10 @@ def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
         # A window of each of these two was measured again by the noise of its day, which is less than the shipped.
         ("graphs-prefill-10000", {"output_tok_per_s", "p99_itl_ms"}, 1),
         ("rare-prefill-2", {"p99_itl_ms"}, 1),
-        ("prefill-6000", {"output_tok_per_s", "p99_itl_ms"}, 1),
+        ("prefill-6000", {"output_tok_per_s"}, 1),
+        ("decode-40000-in-70", {"output_tok_per_s", "p99_itl_ms"}, 1),
         ("graphs-aa-2", set(), 0),
-        ("graphs-aa-6", set(), 0),
+        ("graphs-aa-8", set(), 0),
     ],
 )
 def test_shipped_noise__fails_what_was_slowed_and_passes_equal_twins(name, failed, exit_code):

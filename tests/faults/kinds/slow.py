@@ -199,7 +199,7 @@ SLOW = (
         "one stall in 40 steps",
         "every 40th ITL 16 ms longer",
         slow(pause(0.016, 40)),
-        missed="3.5 % of throughput, which fails from 3.7 % after these four blocks",
+        missed="3.5 % of throughput, which fails from 4.0 % after these four blocks",
         blocks=(1, 2, 3, 4),
     ),
     row("half of the requests wait", "like a smaller batch limit: half of the requests wait for the others", halve_batch),
