@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.error_rates.render import count_by_hardware, read_results
 from perfgate.core import Arm, Fingerprint, Outcome
 from perfgate.evidence import Timing
-from perfgate.report.words.confidence import COUNTED, describe_exclusion, describe_rate, measure_minutes
+from perfgate.report.words.confidence import COUNTED, describe_evidence, describe_exclusion, describe_rate, measure_minutes
 from perfgate.report.words.families import list_families
 from tests.fakes.sessions import FACTS, make_scenario, make_session
 from tests.fakes.verdicts import make_verdict, p99, throughput
@@ -18,6 +20,13 @@ def test_counted__is_what_the_replays_of_recorded_sessions_count():
     found = count_by_hardware(read_results()["designs"])
 
     assert {kind: (one["alarms"], one["verdicts"]) for kind, one in found.items()} == COUNTED
+
+
+@pytest.mark.parametrize(("judged", "told"), [(4, "4 blocks, "), (2, "2 of 4 blocks judged, "), (0, "0 blocks, ")])
+def test_describe_evidence__tells_blocks_that_the_look_left_out(judged, told):
+    session = make_session(make_scenario(), blocks=4)
+
+    assert describe_evidence(make_verdict(Outcome.INCONCLUSIVE, (), blocks=judged), session).startswith(told)
 
 
 def test_describe_rate__is_counted_or_said_not_to_be():

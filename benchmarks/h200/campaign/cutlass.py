@@ -3,11 +3,12 @@
     pip download --no-deps --python-version 3.12 --only-binary=:all: flashinfer-python==0.6.14 apache-tvm-ffi==0.1.11
     CUDA_HOME=CUDA python -m benchmarks.h200.campaign.cutlass SOURCES FOLDER [JOBS]
 
-SOURCES are those wheels, unpacked; CUDA is the toolkit that the machine has, 13.0. FlashInfer compiles 182 sources at a layer's
-first call. gpt-oss' layer in MXFP4 with activations of 16 bits calls those of KEPT and 41 products. These alone are compiled,
-with FlashInfer's own words; what else they name is null and never called. The archive holds them as `flashinfer_jit_cache`, the
-package in which FlashInfer looks for a library before it compiles. What FOLDER has compiled is not compiled again; eight
-products take two to four minutes of a core and 8 GB.
+SOURCES are those wheels, unpacked; CUDA is the toolkit that the machine has, 13.0. Where it lacks the headers of
+cuBLAS, cuSPARSE, cuSOLVER, cuRAND or NVRTC, the wheels of these names hold them. FlashInfer compiles 182 sources at a
+layer's first call. gpt-oss' layer in MXFP4 with activations of 16 bits calls those of KEPT and 41 products. These
+alone are compiled, with FlashInfer's own words; what else they name is null and never called. The archive holds them
+as `flashinfer_jit_cache`, the package in which FlashInfer looks for a library before it compiles. What FOLDER has
+compiled is not compiled again; eight products take two to four minutes of a core and 8 GB.
 """
 
 from __future__ import annotations
