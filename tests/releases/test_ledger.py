@@ -86,7 +86,7 @@ def measured(monkeypatch, row):
 
 
 def test_read_row__of_a_session(row):
-    assert (row.outcome, row.base, row.rule) == (Outcome.REGRESSION, "0.5.16", "2026-11.11")
+    assert (row.outcome, row.base, row.rule) == (Outcome.REGRESSION, "0.5.16", "2026-11.12")
     assert row.metrics["output_tok_per_s"].change < 0
     assert row.costs["ready_s"].keys() == set(Arm)
     assert row.size_bytes == (SLOWER / "raw.tar.xz").stat().st_size

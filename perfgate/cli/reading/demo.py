@@ -46,12 +46,12 @@ RECORDINGS = {
         about=f"One NVIDIA H100, {ROUTED}. The candidate's GPU was slowed down on purpose, by 5.6 % of a decode step.",
     ),
     "pass": Recording(
-        folder="benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-1",
+        folder="benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-aa-2",
         about=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build.",
     ),
     "inconclusive": Recording(
-        folder="benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
-        about=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build; two blocks were too few on this machine.",
+        folder="benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-aa-3",
+        about=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build; four blocks were too few on this machine.",
     ),
     "invalid": Recording(
         folder="benchmarks/h200/serving/routed/dummy-closed-c16",
