@@ -31,7 +31,7 @@ def write_shards(folder: Path, gib: float) -> list[Path]:
     piece = torch.frombuffer(bytearray(os.urandom(TENSOR_BYTES)), dtype=torch.uint8)
     each = round(SHARD_GIB * GIB / TENSOR_BYTES)
     count = round(gib * GIB / TENSOR_BYTES)
-    paths = []
+    paths: list[Path] = []
     for begin in range(0, count, each):
         paths.append(folder / f"shard-{len(paths):02d}.safetensors")
         save_file({f"part-{number}": piece.clone() for number in range(begin, min(begin + each, count))}, paths[-1])

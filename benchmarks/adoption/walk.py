@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class AdoptingWalk(Walk):
         """The checkout of the adopting repository."""
         return self.place / "work"
 
-    def act(self, workflow: str, event: str, payload: dict[str, object], job: str, result: str = "success") -> str:
+    def act(self, workflow: str, event: str, payload: Mapping[str, object], job: str, result: str = "success") -> str:
         """Run a workflow of the repository, which calls perfgate's of the pinned commit; return how its job ended."""
         called = (f"perfgate/sglang-perfgate@{COMMIT}={self.place / 'perfgate'}",)
         variables = {"GITHUB_API_URL": self.server.url, "GITHUB_REF": "refs/heads/main"}
@@ -146,7 +146,7 @@ def report(walk: AdoptingWalk) -> str:
         "head_branch": "topic",
         "conclusion": "success",
     }
-    run["head_repository"] = {"owner": {"login": "o"}, "full_name": "o/r"}  # type: ignore[assignment]
+    run["head_repository"] = {"owner": {"login": "o"}, "full_name": "o/r"}
     walk.act("perfgate-report", "workflow_run", {"action": "completed", "workflow_run": run, "repository": MAIN}, "report")
     (comment,) = walk.server.get()["comments"]
     status = walk.server.get()["statuses"][-1]

@@ -3,11 +3,10 @@
     python benchmarks/answers/drift.py MODEL --out OUT [--caches DIR]
 
 MODEL is `cpu` (the generated Qwen3-MoE on the CPU), or on a GPU `tiny` (the same), `scaled` (two layers of gpt-oss-20b's
-widths; the weights of these have the scale of trained ones; needs benchmarks/h200/serving and benchmarks/kernels on
-PYTHONPATH) or `routed` (all of gpt-oss-20b's shape in MXFP4, with weights that route, as the shipped scenario serves it).
-Some servers live at the same time, which answers need not mind. OUT gets answers, traces (but of `routed`, which are too large)
-and logs as a result folder has them, and `table.json`: each variant's drift from the first base, and its kernels or operators
-per forward step.
+widths; the weights of these have the scale of trained ones; needs benchmarks/kernels on PYTHONPATH) or `routed` (all of
+gpt-oss-20b's shape in MXFP4, with weights that route, as the shipped scenario serves it). Some servers live at the same time,
+which answers need not mind. OUT gets answers, traces (but of `routed`, which are too large) and logs as a result folder has
+them, and `table.json`: each variant's drift from the first base, and its kernels or operators per forward step.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _read_entry(row: Mapping[str, Any], parent: Path, where: str) -> Entry:
 
 
 def _find_folder(row: Mapping[str, Any], parent: Path, where: str) -> Path:
-    folder = parent / row["folder"]
+    folder: Path = parent / row["folder"]
     if "commit" in row and (row.get("in_history") or "*" in folder.name):
         raise InputError(f"{where}: commit: names one folder, without `*` and without in_history")
     if "commit" in row:

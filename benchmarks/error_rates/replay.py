@@ -35,7 +35,7 @@ def main() -> int:
         if not found:
             raise InputError(f"{given.list}: none of its folders can be used; the first: {skipped[0].reason}")
         result = study_all(found, skipped, given.limit)
-        folders = [one.entry.folder for one in (*found, *skipped)]
+        folders = [*(one.entry.folder for one in found), *(one.entry.folder for one in skipped)]
         result["co_tenants"] = study_co_tenants(read_co_tenants(given.list), folders)
     except PerfgateError as error:
         print(f"replay: {error}", file=sys.stderr)

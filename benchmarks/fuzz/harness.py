@@ -34,7 +34,8 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
     """Every other time by what the file means, else by bytes as libFuzzer does."""
     if seed % 2:
         return damage(data, Random(seed))[:max_size]  # noqa: S311 - a seed is the point
-    return atheris.Mutate(data, max_size)
+    mutated: bytes = atheris.Mutate(data, max_size)
+    return mutated
 
 
 def report(error: Exception, data: bytes) -> None:

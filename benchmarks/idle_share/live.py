@@ -38,7 +38,7 @@ from perfgate.serving.client import WORKER, Client, build_argv
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
-from perfgate.serving.measure import locate_model
+from perfgate.serving.model.location import locate_model
 from perfgate.serving.progress import PlainProgress
 from perfgate.serving.watch.telemetry import Telemetry, open_monitor
 from perfgate.serving.window import Bench

@@ -186,11 +186,12 @@ def capture(run: LayerFunction, layers: Sequence[Problem], communicator: Any | N
 
 def cell(rank: Rank, layers: Sequence[Problem], plans: dict[str, Any], fused: Callable[..., None] | None) -> dict[str, Any]:
     """Check and time every pair of a layer and what follows it on these problems."""
+    tokens, width = layers[0].hidden.shape
     total = oracle(layers[0])
     dist.all_reduce(total)
     sides: dict[str, LayerFunction | None] = {name: runner(name, plan_from(plans[name])) for name in LAYER_NAMES}
     graphs, errors = {}, {}
-    for follows, behind in list_sums(rank, *layers[0].hidden.shape, fused).items():
+    for follows, behind in list_sums(rank, tokens, width, fused).items():
         for side, layer in {**sides, **({"no layer": None} if behind.is_summed else {})}.items():
             name, run = f"{side} + {follows}", partial(chain, layer, behind)
             if layer is None:
@@ -215,7 +216,8 @@ def draw_weights(part: LayerCase, number: int) -> list[Problem]:
     weights = [build(replace(part, seed=seed + 100 * number), "cuda") for seed in range(FEW_SETS)]
     if number:
         for one in weights:
-            one.down_bias.zero_()
+            if one.down_bias is not None:
+                one.down_bias.zero_()
     return weights
 
 
@@ -239,9 +241,10 @@ def work(number: int, options: argparse.Namespace) -> None:
     begun = time.perf_counter()
     tuned = {one["tokens"]: one["plans"] for one in json.loads(options.plans.read_text(encoding="utf-8"))["cells"]}
     with join(number, options.port) as rank:
+        cells: list[dict[str, Any]] = []
         kept = {
             **describe_device(), "argv": sys.argv[1:], "communicator": type(rank.communicator).__name__,
-            "multicast": getattr(getattr(rank.communicator, "config", None), "num_mc_blocks", None), "cells": [],
+            "multicast": getattr(getattr(rank.communicator, "config", None), "num_mc_blocks", None), "cells": cells,
         }  # fmt: skip
         for parts, with_fused in product(options.parts, (False, True) if options.flashinfer else (False,)):
             fused = find_fused(rank, SHAPES[options.shape].H) if with_fused else None
@@ -251,7 +254,7 @@ def work(number: int, options: argparse.Namespace) -> None:
                 layers = problems(part, tokens, weights)
                 found = {"shape": options.shape, "parts": parts, **cell(rank, layers, tuned[tokens], fused)}
                 if number == 0:
-                    kept["cells"].append(found)
+                    cells.append(found)
                     show(found)
                     print(f"   after {time.perf_counter() - begun:.0f} s", flush=True)
                     options.json.write_text(json.dumps(kept), encoding="utf-8")

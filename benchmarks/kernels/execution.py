@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import Any
@@ -201,18 +202,18 @@ def judge(
     problem: Problem,
 ) -> Outcome:
     """Run one check: sound, wrong, or left out with the reason."""
-    about = {"check": check, "implementation": implementation.name, "layer": layer}
+    outcome = partial(Outcome, check=check, implementation=implementation.name, layer=layer)
     try:
         seen = function(implementation.load(), problem)
     except NotApplicableError as reason:
-        return Outcome(**about, state="skipped", reason=str(reason))
+        return outcome(state="skipped", reason=str(reason))
     except (*CRASHES, TritonError, OSError, SubprocessError) as error:  # the last two of a compiler that is started
         state = "skipped" if check in OPTIONAL else "wrong"
         line = (str(error).strip().splitlines() or ["no reason"])[0]
-        return Outcome(**about, state=state, reason=f"{type(error).__name__}: {line}"[:300])
+        return outcome(state=state, reason=f"{type(error).__name__}: {line}"[:300])
     # A token alone has no other order of additions to take: it gives the same bits or breaks its promise.
     most = SAME if function is ask_alone else allowed(implementation)
-    return Outcome(**about, state="wrong" if seen.exceeds(most) else "sound", seen=seen)
+    return outcome(state="wrong" if seen.exceeds(most) else "sound", seen=seen)
 
 
 def checks_for(name: str, *, on_cuda: bool, is_small: bool) -> dict[str, Callable[[LayerFunction, Problem], AnswerDrift]]:

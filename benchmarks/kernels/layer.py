@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from table import read_survey
@@ -57,7 +57,16 @@ QUANTISED_SUBJECTS = {
     "fp8": ("ours-slots", "sglang", sglang_runners.DEEP_GEMM, VLLM),
     "mxfp4": ("ours-slots", "sglang", UPSTREAM_MXFP4, sglang_runners.MARLIN, sglang_runners.FLASHINFER),
 }
-OPTIONAL = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer, **sglang_runners.RUNNERS}
+
+
+class Peer(Protocol):
+    """A module or a runner of another's layer, which may not be installed."""
+
+    def is_installed(self) -> bool:
+        """Whether there is one to compare with, and a GPU for it."""
+
+
+OPTIONAL: Mapping[str, Peer] = {VLLM: vllm_peer, UPSTREAM_MXFP4: sglang_mxfp4_peer, **sglang_runners.RUNNERS}
 Known = Mapping[int, Mapping[str, TilePlan]]
 """Plans that are not searched for, by tokens and subject."""
 Find = Callable[[str, Sequence[Problem]], tuple[TilePlan, Searched]]
@@ -90,7 +99,9 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     if VLLM in layers:
         layers[VLLM] = [vllm_peer.fold_scaling(each) for each in layers[VLLM]]
     if UPSTREAM_MXFP4 in layers:
-        layers[UPSTREAM_MXFP4] = [sglang_mxfp4_peer.score_ahead(each) for each in layers[UPSTREAM_MXFP4]]
+        layers[UPSTREAM_MXFP4] = [
+            sglang_mxfp4_peer.score_ahead(sglang_mxfp4_peer.load(each)) for each in layers[UPSTREAM_MXFP4]
+        ]
     reference = oracle(asked[0])
     began = time.perf_counter()
     plans: dict[str, TilePlan | None] = dict.fromkeys(chosen)

@@ -128,7 +128,8 @@ def compare(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str,
 
 def spread(answers: list[dict[str, Any]]) -> float:
     """Standard deviation of prompt log probabilities: what a wrong layer could move them by."""
-    return statistics.pstdev(value for answer in answers for value in answer["prompt"])
+    values: list[float] = [value for answer in answers for value in answer["prompt"]]
+    return statistics.pstdev(values)
 
 
 def load(server: Served, seed: int, vocabulary: int) -> dict[str, float]:
@@ -162,7 +163,7 @@ def measure(plain: Served, ours: Served, windows: int, vocabulary: int) -> dict[
         "ours": generate(ours, prompts, PROMPTS),
         "ours one by one": generate(ours, prompts, 1),
     }
-    result = {
+    result: dict[str, Any] = {
         "mode": ours.mode,
         "ready_s": ready_s,
         "ours_against_plain": compare(answers["plain"], answers["ours"]),

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "h200" / "serving"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import make_model
+from benchmarks.h200.serving import make_model
 
 LAYERS, VOCAB = 2, 8192
 HIDDEN, INNER, EXPERTS = 2880, 2880, 32

@@ -133,7 +133,8 @@ def take_sides(placed: Placed, folders: Mapping[str, Path]) -> ExhibitResult:
 
 def store_side(placed: Placed, result: ExhibitResult, side: str, folder: Path) -> ExhibitResult:
     """Store the verdict of one side's session beside what is known of the other."""
-    known = replace(result, **{side: summarise(folder)})
+    found = summarise(folder)
+    known = replace(result, broken=found) if side == "broken" else replace(result, fixed=found)
     write_result(placed, known)
     return known
 

@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=13)
     given = parser.parse_args()
     began = time.perf_counter()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for index, (name, design) in enumerate(list_designs().items()):
         equal = count(np.random.default_rng([given.seed, index, 0]), design, given.verdicts)
         effect = slow_down(GATES, EFFECT, None)

@@ -101,7 +101,7 @@ def study(quiet: World, trials: int) -> list[dict[str, Any]]:
         for kind, only in KINDS.items()
         for effect in EFFECTS
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, (score, limit) in list_scorers().items():
         calm = score(quiet)
         limits = {"own": limit} | {f"{rate:.0%} false alarms": limit_at(calm, rate) for rate in RATES}

@@ -55,7 +55,8 @@ class Group:
     def deviations(self) -> Floats:
         """Each night's distance from the group's mean, enlarged for the degree of freedom that the mean took."""
         count = len(self.logs)
-        return (self.logs - self.logs.mean(axis=0)) * np.sqrt(count / (count - 1))
+        deviations: Floats = (self.logs - self.logs.mean(axis=0)) * np.sqrt(count / (count - 1))
+        return deviations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,8 @@ def load_groups(data: Path, gpu: str, metrics: tuple[str, ...] = tuple(MARGINS))
     # Tails and centres of one night were pushed seconds apart, so a night is the n-th value of each metric, not a date.
     frame["night"] = frame.groupby([*KEYS, "metric"]).cumcount()
     groups = []
-    for (name, workload, python, commit), rows in frame.groupby(KEYS, sort=True):
+    for key, rows in frame.groupby(KEYS, sort=True):
+        name, workload, python, commit = map(str, key)
         nights = rows.pivot_table(index="night", columns="metric", values="value").reindex(columns=list(metrics)).dropna()
         if len(nights) > 1:
             logs = np.log(nights.to_numpy(dtype=np.float64))

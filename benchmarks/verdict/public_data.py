@@ -84,7 +84,7 @@ def study(pairings: Sequence[Pairing], metrics: Sequence[str], looks: tuple[int,
     """One row per rule, at its own limit and at the limit that 1 % of these pairings exceed."""
     scorers: dict[str, tuple[Scorer, float]] = {"perfgate": (score_perfgate(metrics, looks), NOMINAL_SCORE)}
     scorers |= {rival.name: (score_rival(rival), rival.limit) for rival in RIVALS if rival.runs <= runs}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, (score, own) in scorers.items():
         calm = score(pairings, 0.0)
         slowed = {effect: score(pairings, effect) for effect in EFFECTS}

@@ -36,8 +36,8 @@ Row = Mapping[str, Any]
 
 
 def main() -> int:
-    found = {name: read_results(name) for name in RESULTS}
-    missing = [name for name, result in found.items() if result is None]
+    found = {name: result for name in RESULTS if (result := read_results(name)) is not None}
+    missing = [name for name in RESULTS if name not in found]
     if missing:
         print(f"results/{missing[0]}.json is missing: run `python -m benchmarks.verdict.{missing[0]}`", file=sys.stderr)
         return 2

@@ -50,7 +50,8 @@ class Rival:
     def worst(self, evidence: Evidence) -> Floats:
         """The most alarming score over the metrics; shape (trials,)."""
         kept = replace(evidence, history=evidence.history[:, -self.history :]) if self.history else evidence
-        return self.score(kept).max(axis=-1)
+        worst: Floats = self.score(kept).max(axis=-1)
+        return worst
 
 
 def _loss(reference: Floats, value: Floats, higher: NDArray[np.bool_]) -> Floats:
@@ -67,7 +68,8 @@ def score_change(evidence: Evidence) -> Floats:
 def score_sigmas(evidence: Evidence) -> Floats:
     """Distance of the candidate's mean from the mean of the history, in sample standard deviations of the history."""
     distance = evidence.candidate.mean(axis=1) - evidence.history.mean(axis=1)
-    return np.where(evidence.higher, -distance, distance) / evidence.history.std(axis=1, ddof=1)
+    sigmas: Floats = np.where(evidence.higher, -distance, distance) / evidence.history.std(axis=1, ddof=1)
+    return sigmas
 
 
 def score_mads(evidence: Evidence) -> Floats:
@@ -75,7 +77,8 @@ def score_mads(evidence: Evidence) -> Floats:
     centre = np.median(evidence.history, axis=1)
     mad = 1.4826 * np.median(np.abs(evidence.history - centre[:, None]), axis=1)
     distance = np.median(evidence.candidate, axis=1) - centre
-    return np.where(evidence.higher, -distance, distance) / mad
+    mads: Floats = np.where(evidence.higher, -distance, distance) / mad
+    return mads
 
 
 def score_nightly(evidence: Evidence) -> Floats:
@@ -125,7 +128,8 @@ def _worse_up(evidence: Evidence) -> tuple[Floats, Floats]:
 
 
 def _log_p(p_value: Floats) -> Floats:
-    return -np.log10(np.maximum(p_value, 1e-300))
+    log_p: Floats = -np.log10(np.maximum(p_value, 1e-300))
+    return log_p
 
 
 _ALPHA = -log10(0.05)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import log1p
+from math import log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,7 @@ def draw_windows(rng: np.random.Generator, noise: Noise, shape: tuple[int, int, 
     start = _normal(rng, noise, (sessions, blocks, 2, 1)) * noise.column("start")
     slow = (rng.random((sessions, blocks, 2, 1, 1)) < noise.slow_starts[0]) * np.log1p(noise.slow_starts[1])
     timed = _window_noise(rng, noise, (sessions, blocks, 2 * windows))
-    badness = (
+    badness: Floats = (
         session + slow + unrest * (start + _take_turns(timed, windows)) + _stalls(rng, noise, (sessions, blocks, 2, windows))
     )
     badness += _take_turns(_drift(rng, noise, (sessions, blocks, 2 * windows)), windows)
@@ -143,7 +143,7 @@ def to_values(noise: Noise, badness: Floats) -> Floats:
 def _normal(rng: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> Floats:
     shared = rng.standard_normal((*shape, 1))
     own = rng.standard_normal((*shape, len(noise.metrics)))
-    return np.sqrt(noise.correlation) * shared + np.sqrt(1 - noise.correlation) * own
+    return sqrt(noise.correlation) * shared + sqrt(1 - noise.correlation) * own
 
 
 def _window_noise(rng: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> Floats:

@@ -102,8 +102,10 @@ def make_session(scenario: Scenario, windows: Floats) -> Session:
         rows = np.concatenate([[warm + 1e-4, warm + 2e-4], badness])
         for index, values in enumerate(to_values(DEFAULT, rows).tolist()):
             role = Role.WARMUP if index < 2 else Role.MEASURED
-            run = _make_run(dict(zip(DEFAULT.metrics, values, strict=True)), len(made))
-            ended_s = begun_s + run.duration_s
+            named = dict(zip(DEFAULT.metrics, values, strict=True))
+            took_s = REQUESTS * TOKENS / named["output_tok_per_s"]
+            run = _make_run(named, len(made), took_s)
+            ended_s = begun_s + took_s
             made.append(
                 Window(run=run, arm=arm, block=block, start=start, index=index, role=role, begun_s=begun_s, ended_s=ended_s)
             )
@@ -122,7 +124,7 @@ def _order_starts(windows: Floats) -> Iterator[tuple[int, Arm, Floats]]:
         yield from ((block, arm, pair[place]) for place, arm in enumerate(Arm))
 
 
-def _make_run(values: dict[str, float], number: int) -> Run:
+def _make_run(values: dict[str, float], number: int, took_s: float) -> Run:
     tokens = REQUESTS * TOKENS
     return Run(
         source=f"{number}",
@@ -132,7 +134,7 @@ def _make_run(values: dict[str, float], number: int) -> Run:
         completed=REQUESTS,
         input_tokens=tokens,
         output_tokens=tokens,
-        duration_s=tokens / values["output_tok_per_s"],
+        duration_s=took_s,
     )
 
 

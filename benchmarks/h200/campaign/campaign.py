@@ -288,7 +288,7 @@ def has_all(wanted: Wanted, folder: Path) -> bool:
     path = folder / "matrix.toml"
     if path.exists():
         matrix = tomllib.loads(path.read_text(encoding="utf-8"))
-        wants = len(matrix["servers"]) * len(matrix["loads"]) * matrix.get("rounds", ROUNDS)
+        wants: int = len(matrix["servers"]) * len(matrix["loads"]) * matrix.get("rounds", ROUNDS)
         return count_events(folder, "cell_ended", "cell_failed") == wants
     words = wanted.command
     return "--blocks" in words and count_blocks(folder) == int(words[words.index("--blocks") + 1])

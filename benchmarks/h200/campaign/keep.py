@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
@@ -27,7 +27,7 @@ LIMIT_S = 480.0  # of a call's ten minutes; what compiles Marlin alone takes 270
 PACKAGES = ("sglang", "torch", "triton")
 
 
-def keep(words: Sequence[str], folder: Path, caches: Path | None) -> dict[str, object]:
+def keep(words: Sequence[str], folder: Path, caches: Path | None) -> Mapping[str, object]:
     """Run the command and write both files; what `run.json` says. One that hangs is ended after LIMIT_S.
 
     With the command ends what it has spawned.

@@ -31,7 +31,8 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.engine.startup import read_phases
-from perfgate.serving.measure import locate_model, raise_on_signals
+from perfgate.serving.measure import raise_on_signals
+from perfgate.serving.model.location import locate_model
 from perfgate.serving.progress import show_progress
 
 VARIABLE = "SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR"

@@ -166,7 +166,8 @@ def tell_answers(stored: Iterable[Stored]) -> str:
     for one in stored:
         if any(answers.replies for answers in one.session.answers):
             asked[one.scenario.name].append(one)
-    rows, every, still, paired = [], [], 0, 0
+    every: list[tuple[int, int]] = []
+    rows, still, paired = [], 0, 0
     for name, sessions in sorted(asked.items()):
         starts = [answers.replies for one in sessions for answers in one.session.answers if answers.replies]
         counts = [(len({reply.tokens[:FIRST_TOKENS] for reply in replies}), len(replies)) for replies in starts]
