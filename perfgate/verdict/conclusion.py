@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1, log1p, sqrt
+from statistics import variance
 
 from perfgate.core import Arm, Better, Count, CountState, Judgement, Outcome, Verdict
 from perfgate.evidence import Session
@@ -143,7 +144,7 @@ def _describe(reading: MetricSeries, policy: Policy, finding: SeriesFinding | No
         smallest_effect=smallest,
         fails_from=line,
         excluded=expm1(bound) if bound < MAX_LOG else None,
-        notes=tuple(_note(reading.metric, policy, outcome, smallest, phi)),
+        notes=(*_note(reading.metric, policy, outcome, smallest, phi), *_note_guard(reading, blocks)),
     )
 
 
@@ -156,6 +157,16 @@ def _note(metric: str, policy: Policy, outcome: Outcome, smallest: float | None,
     scatter = sqrt(USUAL_RATIO * phi)
     if phi > 1 and scatter >= NOISY_RATIO:
         yield f"{METRICS[metric].title}: windows scattered {scatter:.1f} times as much as stored ones: a wider interval"
+
+
+def _note_guard(reading: MetricSeries, blocks: int) -> Iterator[str]:
+    """Say why blocks that agree have a wide interval where nothing is stored."""
+    series, found = reading.series, reading.series.differences[:blocks]
+    if series.prior.df or blocks < 2 or not series.usual:
+        return
+    if series.usual[blocks - 1] > NOISY_RATIO**2 * variance(found):
+        title = METRICS[reading.metric].title
+        yield f"{title}: blocks agree better than windows scatter, and no noise is stored: a wider interval"
 
 
 def _size(metric: str, smallest: float | None) -> str:

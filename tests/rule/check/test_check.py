@@ -133,7 +133,10 @@ def test_judge__evidence_too_thin_to_size_a_loss():
 
     judgement = _find(verdict, "median_itl_ms")
     assert (judgement.outcome, judgement.smallest_effect) == (Outcome.INCONCLUSIVE, None)
-    assert judgement.notes == ("Median ITL: this much evidence cannot size a loss yet",)
+    assert judgement.notes == (
+        "Median ITL: this much evidence cannot size a loss yet",
+        "Median ITL: blocks agree better than windows scatter, and no noise is stored: a wider interval",
+    )
 
 
 def test_judge__scatter_is_told_as_it_was_not_as_it_was_counted():
