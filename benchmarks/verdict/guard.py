@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,15 +26,6 @@ EFFECT = 0.05
 PRIOR_RATIO, PRIOR_DF = 1.8, 4
 """By what mean D^2 of two blocks over the variance of windows alone is in the recorded sessions of equal arms, a fit by eye:
 quantiles of PRIOR_RATIO times F with 2 and PRIOR_DF degrees of freedom lie near those of the sessions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bare(Series):
-    """Blocks by themselves, as rule 2026-11.11 took them."""
-
-    def estimate(self, blocks: int) -> Estimate:
-        """Estimate without a guard."""
-        return estimate(self.differences[:blocks], self.prior)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +52,13 @@ class Leaning(Series):
         return estimate(self.differences[:blocks], prior)
 
 
-WAYS: Mapping[str, type[Series]] = {"nothing": Bare, "a guard of two blocks": Series, "a floor": Floored, "a prior": Leaning}
+WAYS: Mapping[str, Callable[[Series], Series]] = {
+    "nothing": lambda one: replace(one, usual=()),
+    "a guard of two blocks": lambda one: one,
+    "a floor": lambda one: _as(Floored, one),
+    "a prior": lambda one: _as(Leaning, one),
+}
+"""Blocks by themselves, as rule 2026-11.11 took them; the rule; and two that it might have been."""
 
 
 def list_designs() -> Mapping[str, Design]:
@@ -80,8 +77,8 @@ def count(rng: np.random.Generator, design: Design, verdicts: int, effect: Float
     blocks, first = dict.fromkeys(WAYS, 0), dict.fromkeys(WAYS, 0)
     for begin in range(0, verdicts, CHUNK):
         for series in draw_batch(rng, design, min(CHUNK, verdicts - begin), effect).trials():
-            for way, kind in WAYS.items():
-                decision = decide([_as(kind, one) for one in series], PLAN)
+            for way, take in WAYS.items():
+                decision = decide([take(one) for one in series], PLAN)
                 outcomes[way][decision.outcome] += 1
                 blocks[way] += decision.look
                 first[way] += decision.outcome is Outcome.REGRESSION and decision.look == PLAN.looks[0]

@@ -164,13 +164,7 @@ def compare_all(rng: np.random.Generator, sessions: int) -> tuple[Counter[str], 
         windows = draw_windows(rng, DEFAULT, (1, BLOCKS, WINDOWS), effect)
         spread = np.median(find_spreads(past).reshape(1, 2 * STORED, -1), axis=1)
         stored = find_differences(past)[:, : design.stored]
-        batch = Batch(
-            metrics=DEFAULT.metrics,
-            windows=windows,
-            stored=stored,
-            spread=spread if design.stored else np.zeros_like(spread),
-            design=design,
-        )
+        batch = Batch(metrics=DEFAULT.metrics, windows=windows, stored=stored, spread=spread, design=design)
         decision = decide(next(batch.trials()), PLAN)
         baseline = make_baseline(scenario, past[0]) if design.stored else None
         verdict = judge(make_session(scenario, windows[0]), scenario, baseline)

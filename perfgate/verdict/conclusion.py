@@ -162,9 +162,7 @@ def _note(metric: str, policy: Policy, outcome: Outcome, smallest: float | None,
 def _note_guard(reading: MetricSeries, blocks: int) -> Iterator[str]:
     """Say why blocks that agree have a wide interval where nothing is stored."""
     series, found = reading.series, reading.series.differences[:blocks]
-    if series.prior.df or blocks < 2 or not series.usual:
-        return
-    if series.usual[blocks - 1] > NOISY_RATIO**2 * variance(found):
+    if blocks > 1 and not series.prior.df and series.usual[blocks - 1] > NOISY_RATIO**2 * variance(found):
         title = METRICS[reading.metric].title
         yield f"{title}: blocks agree better than windows scatter, and no noise is stored: a wider interval"
 
