@@ -3,6 +3,7 @@
 python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json{,.xz}
 python benchmarks/kernels/table.py benchmarks/h200/kernels/two-gpus/*.json.xz
 python benchmarks/kernels/table.py benchmarks/h200/kernels/vllm/*.json.xz
+python benchmarks/kernels/table.py benchmarks/h200/kernels/flashinfer/*.json.xz
 python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json{,.xz}
 """
 

@@ -24,6 +24,7 @@ from perfgate_moe.timing.timing import Calls
 from tests.kernels.scripts import loaded
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "kernels"
+ALL_TOKENS = [1, 4, 16, 64, 256, 1024, 4096]
 SMALL = {
     "fp8": LayerCase(E=4, k=2, H=128, I=128, dtype="bfloat16", activation="silu", bias="off", quant="fp8"),
     "mxfp4": LayerCase(E=4, k=2, H=64, I=64, dtype="bfloat16", quant="mxfp4"),
@@ -302,13 +303,17 @@ def test_shape_rows__documentation_states_those_of_the_committed_files(table):
     assert len(found) == 8
 
 
-def test_vllm_rows__documentation_states_those_of_the_committed_files(table):
-    surveys = {path.name: table.read_survey(path)["cells"] for path in (FOLDER.parent / "h200" / "kernels" / "vllm").iterdir()}
+@pytest.mark.parametrize(
+    ("peer", "tokens"),
+    [
+        ("vllm", {"gpt-oss-20b.json.xz": ALL_TOKENS, "gpt-oss-20b-few.json.xz": [4, 16]}),
+        ("flashinfer", {"gpt-oss-20b-mxfp4.json.xz": ALL_TOKENS}),
+    ],
+)
+def test_shape_rows__documentation_states_those_beside_a_peer(table, peer, tokens):
+    surveys = {path.name: table.read_survey(path)["cells"] for path in (FOLDER.parent / "h200" / "kernels" / peer).iterdir()}
     page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
 
     for cells in surveys.values():
         assert {shape for shape, lines in table.shape_rows(cells).items() if "\n".join(lines) not in page} == set()
-    assert {name: sorted(cell["tokens"] for cell in cells) for name, cells in surveys.items()} == {
-        "gpt-oss-20b.json.xz": [1, 4, 16, 64, 256, 1024, 4096],
-        "gpt-oss-20b-few.json.xz": [4, 16],
-    }
+    assert {name: sorted(cell["tokens"] for cell in cells) for name, cells in surveys.items()} == tokens
