@@ -30,6 +30,11 @@ RUNNERS = {
         "sglang-flashinfer-mxfp4": "FlashInfer", "sglang": "widened", UNTUNED: "widened, stock",
     },
 }  # fmt: skip
+INEXACT = "sglang-marlin"
+"""The one whose answers are beyond the limits, so that its times decide nothing."""
+ASKED = (1, 4, 16, 64, 256, 1024, 4096)
+WANTED_RATIOS = (1.0, 1.1)
+SHORT_HEAD = ("layer", *(f"M = {tokens:,}" for tokens in ASKED), "at least 1.00", "at least 1.10", "1.10 beyond the roofline")
 VLLM, VLLM_OWN = "vllm", "vllm-untuned"
 VLLM_HEAD = (
     "M", "ours, us", "SGLang, us", "vLLM, us", "vLLM's own tiles, us", "vLLM / ours", "vLLM / SGLang", "A/A", "plans tried",
@@ -159,7 +164,41 @@ def describe_choice(cell: dict[str, Any], ours: str) -> str:
 
 def fastest_sglang(samples: dict[str, list[float]]) -> str:
     """The name of the fastest of SGLang's layers that were timed."""
-    return min((name for name in THEIRS if name in samples), key=lambda name: median(samples[name]))
+    return min((name for name in THEIRS if name in samples and name != INEXACT), key=lambda name: median(samples[name]))
+
+
+def short_rows(cells: list[dict[str, Any]]) -> list[str]:
+    """Lines of markdown, head first: a shape each, the fastest right peer's time over ours, and the share of the roofline.
+
+    Cells are counted by the lower end of the ratio's interval; the last column has those where a layer that takes no longer
+    than the roofline would not be 1.10 times as fast as that peer.
+    """
+    lines = [f"| {' | '.join(SHORT_HEAD)} |", "|---" * len(SHORT_HEAD) + "|"]
+    every: list[tuple[bool, ...]] = []
+    for shape in sorted({cell["shape"] for cell in cells}):
+        told, held = [], []
+        own = {cell["tokens"]: cell for cell in cells if cell["shape"] == shape}
+        for tokens in ASKED:
+            text, reached = compare_fastest(own[tokens]) if tokens in own else ("-", ())
+            told.append(text)
+            held += [reached] if reached else []
+        lines.append(f"| {' | '.join([shape, *told, *count_cells(held)])} |")
+        every += held
+    return [*lines, f"| {' | '.join(['all', *('' for _ in ASKED), *count_cells(every)])} |"]
+
+
+def compare_fastest(cell: dict[str, Any]) -> tuple[str, tuple[bool, ...]]:
+    """The fastest right peer over ours, our share of the roofline, and whether each ratio is reached, or the last cannot be."""
+    samples = cell["samples_us"]
+    ours = min((name for name in OURS if name in samples), key=lambda name: median(samples[name]))
+    ratio, low, _ = ratio_interval(samples[fastest_sglang(samples)], samples[ours])
+    share = cell["floor_us"] / median(samples[ours])
+    return f"{ratio:.3f} ({share:.0%})", (*(low >= least for least in WANTED_RATIOS), ratio / share < WANTED_RATIOS[-1])
+
+
+def count_cells(held: list[tuple[bool, ...]]) -> list[str]:
+    """How many cells have each of the last columns."""
+    return [f"{sum(one)} of {len(held)}" for one in zip(*held, strict=True)]
 
 
 def sum_rows(cells: list[dict[str, Any]]) -> list[str]:
@@ -231,6 +270,8 @@ def main() -> None:
     if options.plans:
         write_plans(options.plans, contents)
         return
+    if len({cell["shape"] for cell in cells}) > 1:
+        print("\n".join(["\nin short\n", *short_rows(cells)]))
     for shape, lines in shape_rows(cells).items():
         print("\n".join([f"\n{shape}\n", *lines]))
     for content in found.values():

@@ -301,6 +301,7 @@ def test_shape_rows__documentation_states_those_of_the_committed_files(table):
     found = table.shape_rows(cells)
     assert {shape for shape, lines in found.items() if "\n".join(lines) not in page} == set()
     assert len(found) == 8
+    assert "\n".join([*table.short_rows(cells), ""]) in page
 
 
 @pytest.mark.parametrize(
