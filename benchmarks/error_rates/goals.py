@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import log1p
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 from benchmarks.error_rates.recordings import Recording
@@ -23,6 +23,9 @@ NEAR = (0.75, 1.15)
 
 AROUND = (0.5, 2.0)
 """Where no case answers, one between these shares is told beside the goal."""
+
+QUIETEST, HALVINGS = 1e-6, 30
+"""Blocks that differ by no more are all alike; so often the spread is halved that suffices."""
 
 STALL_LOSS = 0.05
 """A window that lost so much of its start's median throughput is called stalled here."""
@@ -52,12 +55,15 @@ POWER_GOALS = (
 
 
 def find_cost(quiet: Sequence[Recording]) -> Cost:
-    """What a start and a window took. Servers that load side by side share their start, so an arm is charged half a block's."""
+    """What a start and a window took, with warm compile caches as a runner has them: a first block's cold ones are no median.
+
+    Servers that load side by side share their start, so an arm is charged half a block's.
+    """
     blocks = [block for recording in quiet for block in recording.blocks]
     windows = [window for block in blocks for window in block.windows]
     warmups = sum(window.role is Role.WARMUP for window in windows)
     return Cost(
-        start_s=mean(block.took_s - block.windows_s for block in blocks) / 2,
+        start_s=median(block.took_s - block.windows_s for block in blocks) / 2,
         window_s=median(window.ended_s - window.begun_s for window in windows),
         warmups=round(warmups / (2 * len(blocks))),
     )
@@ -118,7 +124,21 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
     shown["own_design"] = goal.metric in study.metrics and _describe_cheapest(study, goal) is not None
     study = set_margin(study, goal)
     shown |= dict.fromkeys(
-        ("predicted", "gates", "cheapest", "case", "spent", "seen", "blocks", "found", "verdict", "test", "looks", "minutes")
+        (
+            "predicted",
+            "gates",
+            "cheapest",
+            "asked",
+            "case",
+            "spent",
+            "seen",
+            "blocks",
+            "found",
+            "verdict",
+            "test",
+            "looks",
+            "minutes",
+        )
     )
     shown["others"] = []
     if goal.metric in study.metrics:
@@ -127,6 +147,7 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
         shown["predicted"] = {str(look): find_power(trial, log1p(goal.effect)) for look, trial in trials.items()}
         shown["gates"] = goal.metric in study.gating
         shown["cheapest"] = _describe_cheapest(study, goal)
+        shown["asked"] = describe_asked(study, goal)
     # What was recorded was judged by its own margin.
     case = find_case(goal, cases) if goal.margin is None else None
     if case is None or goal.metric not in case["rows"][-1]["alone"]:
@@ -247,6 +268,31 @@ def _describe_cheapest(study: Study, goal: PowerGoal) -> dict[str, Any] | None:
         "minutes": cheapest.minutes,
         "power": cheapest.power,
     }
+
+
+def describe_asked(study: Study, goal: PowerGoal) -> dict[str, Any] | None:
+    """How quiet blocks would have to be for the goal within its GPU-minutes; None where it sets none.
+
+    `block_sd` is the largest standard deviation of their differences that suffices, None where none does: what is assumed of a
+    session's offset, `offset_sd`, stays.
+    """
+    if goal.minutes is None:
+        return None
+    windows = study.scenario.blocks.windows
+    blocks = int(goal.minutes // study.cost.minutes(SampleSize(blocks=1, windows=windows)))
+    trial = study.trial(goal.metric, SampleSize(blocks=blocks, windows=windows))
+
+    def is_found(block_sd: float) -> bool:
+        return find_power(replace(trial, block_sd=block_sd), log1p(goal.effect)) >= goal.power
+
+    asked: dict[str, Any] = {"blocks": blocks, "offset_sd": trial.offset_sd, "block_sd": None}
+    if blocks < 1 or not is_found(QUIETEST):
+        return asked
+    low, high = QUIETEST, goal.effect
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_found(middle) else (low, middle)
+    return asked | {"block_sd": low}
 
 
 def check_false_alarms(rows: Sequence[dict[str, Any]], minutes_a_block: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from benchmarks.error_rates.goals import (
     PowerGoal,
     check_false_alarms,
     count_stalls,
+    describe_asked,
     describe_nearest,
     find_case,
     find_needed,
@@ -51,6 +52,7 @@ from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.errors import InputError
 from perfgate.gate.baselines import find_path, load_baseline
 from perfgate.scenario.schema import parse_scenario
+from perfgate.stats.power import MetricTest, find_power
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.power import Cost, Study
@@ -502,6 +504,33 @@ def test_set_margin__of_the_goals_metric_alone():
     changed = set_margin(Study(baseline=None, scenario=SCENARIO, cost=Cost()), goal).scenario
     assert changed.margin_ratio("median_itl_ms") == 0.01
     assert changed.margin_ratio("output_tok_per_s") == SCENARIO.margin_ratio("output_tok_per_s")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "offset_sd", "blocks", "is_possible"), [(5.0, 0.0, 2, True), (5.0, 0.02, 2, False), (2.0, 0.0, 0, False)]
+)
+def test_describe_asked__how_quiet_blocks_would_have_to_be(minutes, offset_sd, blocks, is_possible):
+    goal = PowerGoal(metric="median_itl_ms", effect=0.02, power=0.90, minutes=minutes)
+    noise = {"block_sd": 0.01, "prior_df": 30.0, "alpha": 0.001, "offset_sd": offset_sd, "offset_df": 16.0}
+    study = SimpleNamespace(
+        scenario=SCENARIO,
+        cost=SimpleNamespace(minutes=lambda design: 2.2 * design.blocks),
+        trial=lambda _metric, design: MetricTest(blocks=design.blocks, **noise),
+    )
+
+    told = describe_asked(study, goal)
+
+    assert (told["blocks"], told["offset_sd"]) == (blocks, offset_sd)
+    assert (told["block_sd"] is not None) == is_possible
+    if not is_possible:
+        return
+    test = MetricTest(blocks=blocks, **noise)
+    power = [find_power(replace(test, block_sd=told["block_sd"] * share), log1p(goal.effect)) for share in (0.99, 1.01)]
+    assert power[0] > goal.power > power[1]
+
+
+def test_describe_asked__a_goal_without_a_limit_of_time():
+    assert describe_asked(None, PowerGoal(metric="median_itl_ms", effect=0.03, power=0.95)) is None
 
 
 def test_count_exchanged__and_losses_of_whole_sessions(found):
