@@ -14,6 +14,8 @@ from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, Bl
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS, FLOAT8, FLOAT8_MAX, SMALLEST_PEAK, route
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from perfgate_moe.exam.cases import LayerCase
 
 # Standard deviation of gate_up rows: wide enough that the clamp at 7 cuts a few per cent of gpt-oss's values.
@@ -64,30 +66,46 @@ def quantise_blocks(weight: Tensor | None, source: Generator) -> tuple[Tensor, T
     if weight is None:
         raise MoeInputError("a layer without weights cannot be quantised")
     experts, rows, columns = weight.shape
-    padding = (0, -columns % SCALE_BLOCK, 0, -rows % SCALE_BLOCK)
-    blocks = torch.nn.functional.pad(weight.float(), padding).unflatten(2, (-1, SCALE_BLOCK)).unflatten(1, (-1, SCALE_BLOCK))
-    shape = (experts, blocks.shape[1], 1, blocks.shape[3], 1)
+    shape = (experts, -(-rows // SCALE_BLOCK), 1, -(-columns // SCALE_BLOCK), 1)
     sizes = 2.0 ** torch.randint(-2, 3, shape, generator=source, device=source.device)
+    return _stack(map(_round_blocks, weight, sizes))
+
+
+def _round_blocks(weight: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    rows, columns = weight.shape
+    padding = (0, -columns % SCALE_BLOCK, 0, -rows % SCALE_BLOCK)
+    blocks = torch.nn.functional.pad(weight.float(), padding).unflatten(1, (-1, SCALE_BLOCK)).unflatten(0, (-1, SCALE_BLOCK))
     blocks = blocks * sizes / SIZES_RMS
-    scales = blocks.abs().amax(dim=(2, 4), keepdim=True).clamp(min=SMALLEST_PEAK) / FLOAT8_MAX
-    codes = (blocks / scales).to(FLOAT8).flatten(3, 4).flatten(1, 2)[:, :rows, :columns].contiguous()
-    return codes, scales[:, :, 0, :, 0].contiguous()
+    scales = blocks.abs().amax(dim=(1, 3), keepdim=True).clamp(min=SMALLEST_PEAK) / FLOAT8_MAX
+    codes = (blocks / scales).to(FLOAT8).flatten(2, 3).flatten(0, 1)[:rows, :columns].contiguous()
+    return codes, scales[:, 0, :, 0].contiguous()
 
 
 def quantise_micro(weight: Tensor | None, source: Generator) -> tuple[Tensor, Tensor]:
     """Pairs of 4-bit codes and e8m0 scales of weights [E, N, K], whose blocks of 32 differ in size as above."""
     if weight is None:
         raise MoeInputError("a layer without weights cannot be quantised")
-    blocks = weight.float().unflatten(2, (-1, MICRO_BLOCK))
-    sizes = 2.0 ** torch.randint(-2, 3, (*blocks.shape[:3], 1), generator=source, device=source.device)
-    blocks = blocks * sizes / SIZES_RMS
+    experts, rows, columns = weight.shape
+    shape = (experts, rows, columns // MICRO_BLOCK, 1)
+    sizes = 2.0 ** torch.randint(-2, 3, shape, generator=source, device=source.device)
+    return _stack(map(_round_micro, weight, sizes))
+
+
+def _round_micro(weight: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    blocks = weight.float().unflatten(1, (-1, MICRO_BLOCK)) * sizes / SIZES_RMS
     # The largest code is 6 = 1.5 * 2^2: a block's scale brings its peak to between 4 and 8, and 8 is cut to 6.
-    exponents = blocks.abs().amax(dim=3, keepdim=True).clamp(min=SMALLEST_PEAK).log2().floor() - 2
+    exponents = blocks.abs().amax(dim=2, keepdim=True).clamp(min=SMALLEST_PEAK).log2().floor() - 2
     scaled = (blocks / torch.exp2(exponents)).clamp(-E2M1[7], E2M1[7])
     edges = torch.tensor([(low + high) / 2 for low, high in pairwise(E2M1[:8])], device=weight.device)
     codes = torch.bucketize(scaled.abs(), edges).to(torch.uint8) | ((scaled < 0).to(torch.uint8) << 3)
-    codes = codes.flatten(2)
-    return codes[..., 0::2] | (codes[..., 1::2] << 4), (exponents[..., 0] + E8M0_BIAS).to(torch.uint8)
+    codes = codes.flatten(1)
+    return codes[:, 0::2] | (codes[:, 1::2] << 4), (exponents[..., 0] + E8M0_BIAS).to(torch.uint8)
+
+
+def _stack(experts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Codes and scales of all experts. One by one they are made, for all at once take up to 47 bytes a weight."""
+    codes, scales = zip(*experts, strict=True)
+    return torch.stack(codes), torch.stack(scales)
 
 
 def _generator_device(case: LayerCase, device: str) -> str:

@@ -102,6 +102,26 @@ def test_conformance__what_damages_the_exam_spoils_no_other_answer(judged):
     assert found["torch-staged"]["problems"] == []
 
 
+def test_judge__a_case_without_memory_for_its_tensors_is_not_judged(conformance, monkeypatch):
+    def prepare(*_):
+        raise RuntimeError("CUDA out of memory.\nTried to allocate 3.50 GiB")
+
+    monkeypatch.setattr("perfgate_moe.exam.conformance.prepare", prepare)
+
+    found = list(conformance.judge("E=4,k=2,H=64,I=64,M=17,dtype=bfloat16", ("torch-staged", "triton"), 1, "cpu"))
+
+    assert [entry["not_judged"] for entry in found] == ["its tensors cannot be made: CUDA out of memory."] * 2
+    assert [conformance.name_state(entry) for entry in found] == ["not judged"] * 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "state"),
+    [({"not_covered": "why"}, "not covered"), ({"problems": []}, "sound"), ({"problems": ["wrong"]}, "wrong")],
+)
+def test_name_state__of_an_answer(conformance, entry, state):
+    assert conformance.name_state(entry) == state
+
+
 def test_ask__a_broken_device_is_replaced_and_costs_one_implementation_only(conformance):
     def entry(name):
         return {"implementation": name, "case": "M=1", "problems": []}

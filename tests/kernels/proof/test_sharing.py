@@ -8,9 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.exam.data import quantise_blocks, quantise_micro
 from perfgate_moe.proof import sharing
 from perfgate_moe.proof.sharing import (
     BYTES_PER_PROCESS,
@@ -130,6 +134,27 @@ def test_count_case_bytes__of_a_real_layer_is_what_it_holds():
     held, compared, drawn = 2 * 3 * 2 * layer, 2 * 2 * 2 * layer, (4 + 2) * 2 * layer
 
     assert count_case_bytes(large) >= max(held + compared, drawn)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The bytes of the largest tensor that anything makes within the block."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        self.size = max([self.size, *(one.nbytes for one in tree_leaves(made) if isinstance(one, torch.Tensor))])
+        return made
+
+
+@pytest.mark.parametrize("quantise", [quantise_blocks, quantise_micro])
+def test_quantise__takes_no_more_at_once_than_the_weight(quantise):
+    weight = torch.randn(8, 256, 256).to(torch.bfloat16)
+
+    with LargestTensor() as largest:
+        quantise(weight, torch.Generator().manual_seed(1))
+
+    assert 0 < largest.size <= weight.nbytes
 
 
 def test_count_free_bytes__of_this_machine():
