@@ -8,34 +8,42 @@ weights SGLang's default is another runner, `sglang-mxfp4`, which reads them as 
 timed with what its router makes for both products, and as `sglang-mxfp4-routed` with that made before. `sglang-marlin` is its
 Marlin runner of 4-bit weights, `sglang-flashinfer-mxfp4` that of FlashInfer's products, `sglang-deep-gemm` its DeepGEMM runner
 of 8-bit ones. vLLM has one cut for both products, and other layers for 4-bit weights. What is not installed is left out.
+
+Experts are drawn uniformly and by Zipf's law by turns. `--routing` takes one of them alone, or a file of choices that a session
+has recorded (`expert_use/start-*.json.gz`), and may take several: a cell each.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from table import read_survey
 
+from perfgate.results.expert_use import parse_raw, unpack
 from perfgate_moe.engines import sglang_mxfp4_peer, sglang_runners, vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.exam.data import draw_ids
 from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_from, plan_to
 from perfgate_moe.timing import search
 from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
-from perfgate_moe.timing.shapes import LAYERS, SHAPES, problems, weight_sets
+from perfgate_moe.timing.shapes import LAYERS, SHAPES, Draw, draw_by_turns, problems, weight_sets
 from perfgate_moe.timing.survey import read_state
 from perfgate_moe.timing.timing import capture, interleave, profile_us, ratio_interval
 from perfgate_moe.timing.tuner import (
@@ -52,6 +60,7 @@ from perfgate_moe.timing.tuner import (
 )
 
 ROUNDS = 30
+BY_TURNS, ALONE = "by-turns", ("uniform", "zipf")
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
 QUANTISED_SUBJECTS = {
     "fp8": ("ours-slots", "sglang", sglang_runners.DEEP_GEMM, VLLM),
@@ -91,10 +100,45 @@ def find_unless_known(
     return (known[subject], Searched(budget=budget)) if subject in known else find_plan(subject, layers, budget)
 
 
-def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits: Ceilings, find: Find) -> dict[str, object]:
+def find_draw(routing: str, shape: LayerCase) -> Draw:
+    """What draws expert ids by the name of a routing, or gives those of a file. SystemExit for a file of another model."""
+    if routing == BY_TURNS:
+        return draw_by_turns
+    if routing in ALONE:
+        return lambda case, _, source: draw_ids(replace(case, routing=routing), source)
+    trace = unpack(parse_raw(json.loads(gzip.decompress(Path(routing).read_bytes()))))
+    if (trace.experts, trace.top_k) != (shape.E, shape.k):
+        raise SystemExit(f"{routing}: {trace.top_k} of {trace.experts} experts, where the layer chooses {shape.k} of {shape.E}")
+    # By layer, token for token of all texts, as a step of decoding has them.
+    recorded = np.stack([text.chosen for text in trace.texts]).transpose(1, 2, 0, 3).reshape(trace.layers, -1, shape.k)
+    return partial(repeat_recorded, torch.from_numpy(recorded.astype(np.int32)))
+
+
+def repeat_recorded(recorded: torch.Tensor, case: LayerCase, index: int, _: torch.Generator) -> torch.Tensor:
+    """Expert ids [M, k] as one layer of `recorded` [layers, tokens, k] has them; they repeat where it has fewer tokens."""
+    layer = recorded[index * len(recorded) // LAYERS]
+    return layer[torch.arange(case.M) % len(layer)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A layer by its name, how many tokens it gets, and how their experts are chosen."""
+
+    shape: str
+    tokens: int
+    routing: str = BY_TURNS
+
+    @property
+    def case(self) -> LayerCase:
+        """The layer with its tokens."""
+        return replace(SHAPES[self.shape], M=self.tokens)
+
+
+def cell(at: Asked, weights: dict[str, Sequence[Problem]], limits: Ceilings, find: Find) -> dict[str, object]:
     """Tune by `find`, check and time every subject, on its own weights, at one number of tokens."""
-    chosen = [s for s in weights if s != "ours-owner" or tokens <= OWNER_TOKENS]
-    layers = {subject: problems(SHAPES[shape], tokens, weights[subject]) for subject in chosen}
+    chosen = [s for s in weights if s != "ours-owner" or at.tokens <= OWNER_TOKENS]
+    draw = find_draw(at.routing, at.case)
+    layers = {subject: problems(at.case, at.tokens, weights[subject], draw) for subject in chosen}
     asked = layers[chosen[0]]
     if VLLM in layers:
         layers[VLLM] = [vllm_peer.fold_scaling(each) for each in layers[VLLM]]
@@ -111,7 +155,7 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
             plans[subject], found = find(subject, layers[subject])
             searched[subject] = {"tried": len(found.seen), "seconds_us": found.seen}
     tuning_s = time.perf_counter() - began
-    precision = SHAPES[shape].precision
+    precision = at.case.precision
     errors = {subject: check(subject, plans[subject], layers[subject][0], reference, precision) for subject in chosen}
     profiles = {subject: profile_us(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
     graphs = {subject: capture(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
@@ -125,10 +169,11 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
         ahead = [sglang_mxfp4_peer.route_ahead(each) for each in layers[UPSTREAM_MXFP4]]
         graphs[ROUTED_AHEAD] = capture(runner(UPSTREAM_MXFP4, None), ahead)
     before = read_state()
-    samples = interleave(graphs, LAYERS, ROUNDS, seed=tokens)
+    samples = interleave(graphs, LAYERS, ROUNDS, seed=at.tokens)
     ratios = {name: ratio_interval(samples[control], values) for name, values in samples.items()}
     return {
-        "shape": shape, "tokens": tokens, "case": str(replace(SHAPES[shape], M=tokens)), "floor_us": floor_us(asked, limits),
+        "shape": at.shape, "tokens": at.tokens, "routing": Path(at.routing).name,
+        "case": str(at.case), "floor_us": floor_us(asked, limits),
         "weights": {subject: name_weights(subject, asked[0]) for subject in chosen},
         "plans": {name: plan_to(plan) for name, plan in plans.items() if plan}, "errors": errors,
         "samples_us": samples, "kernels_us": profiles,
@@ -311,6 +356,7 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--tokens", type=int, nargs="+", required=True)
     parser.add_argument("--subjects", nargs="+", help="default: all that the shape's weights have")
+    parser.add_argument("--routing", nargs="+", default=[BY_TURNS], help=f"{BY_TURNS}, {', '.join(ALONE)}, or a file")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(
         "--plans", type=Path, help="an earlier file of this, packed with xz or not, whose plans are not searched for"
@@ -339,13 +385,13 @@ def main() -> None:
     head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
     print(f"ready after {time.perf_counter() - began:.0f} s: {head['ceilings']}", flush=True)
     budget = Budget(seconds=options.seconds, plans=UNLIMITED.plans)
-    for tokens in options.tokens:
+    for tokens, routing in product(options.tokens, options.routing):
         if time.perf_counter() - began > options.deadline:
-            print(f"out of time before M={tokens}")
+            print(f"out of time before M={tokens}, {routing}")
             break
-        head["cells"].append(
-            cell(options.shape, tokens, weights, limits, partial(find_unless_known, known.get(tokens, {}), budget))
-        )
+        find = partial(find_unless_known, known.get(tokens, {}), budget)
+        at = Asked(shape=options.shape, tokens=tokens, routing=routing)
+        head["cells"].append(cell(at, weights, limits, find))
         show(head["cells"][-1])
         temporary = options.out.with_suffix(".part")
         temporary.write_text(json.dumps(head))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -12,6 +12,8 @@ from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build, draw_ids, draw_weights
 from perfgate_moe.layer.problem import Problem
+
+Draw = Callable[[LayerCase, int, torch.Generator], torch.Tensor]
 
 # One layer of the model, or one rank's shard of it.
 SHAPES = MappingProxyType(
@@ -54,15 +56,20 @@ def weight_sets(shape: LayerCase, device: str) -> list[Problem]:
     return [build(replace(shape, M=16, seed=seed), device) for seed in range(count)]
 
 
-def problems(shape: LayerCase, tokens: int, weights: Sequence[Problem]) -> list[Problem]:
-    """LAYERS problems of `tokens` tokens over rotating weights; routings alternate between uniform and Zipf."""
+def draw_by_turns(case: LayerCase, index: int, source: torch.Generator) -> torch.Tensor:
+    """Expert ids [M, k] of one of the layers: uniform and Zipf by turns."""
+    return draw_ids(replace(case, routing=("uniform", "zipf")[index % 2]), source)
+
+
+def problems(shape: LayerCase, tokens: int, weights: Sequence[Problem], draw: Draw = draw_by_turns) -> list[Problem]:
+    """LAYERS problems of `tokens` tokens over rotating weights; `draw` gives each its expert ids, by its index."""
     made = []
     for index in range(LAYERS):
-        case = replace(shape, M=tokens, seed=100 + index, routing=("uniform", "zipf")[index % 2])
+        case = replace(shape, M=tokens, seed=100 + index)
         layer = weights[index % len(weights)]
         source = torch.Generator().manual_seed(case.seed)
         hidden = torch.randn(tokens, case.H, generator=source).to(layer.hidden)
-        ids, router = draw_ids(case, source), draw_weights(case, source)
+        ids, router = draw(case, index, source), draw_weights(case, source)
         made.append(
             replace(
                 layer,

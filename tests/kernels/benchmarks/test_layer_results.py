@@ -1,5 +1,7 @@
 """benchmarks/kernels/layer.py and table.py without a GPU: the reference computes, and the clock is the CPU's."""
 
+import base64
+import gzip
 import json
 import os
 import subprocess
@@ -8,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
@@ -96,6 +100,44 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table,
     assert rows[3] == f"| M | ours, us | SGLang, us | stock, us | SGLang / ours | {end}"
 
 
+@pytest.fixture
+def recorded(tmp_path):
+    """Choices as a session keeps them: two texts of three tokens, two layers, token t of text n at experts n and t + 2."""
+
+    def text(number):
+        ids = [[number, token + 2] for token in range(3)]
+        layers = [base64.b64encode(np.array(pairs, "<u2").tobytes()).decode() for pairs in (ids, [pair[::-1] for pair in ids])]
+        return {"tokens": [number, 7, 8], "layers": layers}
+
+    path = tmp_path / "start-01.json.gz"
+    content = {"experts": 5, "top_k": 2, "prompt_len": 1, "tokens_a_step": 2, "texts": [text(0), text(1)], "again": [text(0)]}
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    return path
+
+
+def test_find_draw__of_recorded_choices_token_for_token_of_all_texts(layer, recorded):
+    case = LayerCase(E=5, k=2, M=7)
+    draw = layer.find_draw(str(recorded), case)
+
+    first, last = (draw(case, index, None) for index in (0, layer.LAYERS - 1))
+
+    assert first.dtype == torch.int32
+    assert first.tolist() == [[0, 2], [1, 2], [0, 3], [1, 3], [0, 4], [1, 4], [0, 2]]
+    assert torch.equal(last, first.flip(1))
+
+
+def test_find_draw__of_another_models_choices(layer, recorded):
+    with pytest.raises(SystemExit, match=r"start-01\.json\.gz: 2 of 5 experts, where the layer chooses 4 of 32"):
+        layer.find_draw(str(recorded), LayerCase(E=32, k=4))
+
+
+def test_layer__a_cell_for_each_routing(layer, monkeypatch, tmp_path):
+    measure(layer, monkeypatch, tmp_path / "out.json", "fp8", "--tokens", "3", "--routing", "uniform", "zipf", "by-turns")
+
+    cells = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert [(cell["tokens"], cell["routing"]) for cell in cells] == [(3, "uniform"), (3, "zipf"), (3, "by-turns")]
+
+
 def test_table__keeps_no_plan_whose_answer_was_wrong(layer, table, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(layer, "runner", lambda *_: lambda problem: staged(problem) * 1.5)
     measure(layer, monkeypatch, tmp_path / "fp8.json", "fp8", "--tokens", "1")
@@ -114,10 +156,10 @@ def test_layer__begins_no_cell_after_its_deadline(layer, monkeypatch, tmp_path, 
 def test_layer__keeps_the_cells_before_one_that_fails(layer, monkeypatch, tmp_path):
     measured = layer.cell
 
-    def cell(shape, tokens, *rest):
-        if tokens == 3:
+    def cell(at, *rest):
+        if at.tokens == 3:
             raise RuntimeError("the device is gone")
-        return measured(shape, tokens, *rest)
+        return measured(at, *rest)
 
     monkeypatch.setattr(layer, "cell", cell)
     with pytest.raises(RuntimeError, match="gone"):
