@@ -181,7 +181,7 @@ ENGINE = (
         "skipped layer in a real server",
         "plug-in: the second of two layers does nothing",
         run_engine(fault="skip_layer"),
-        "its answers are wrong",
+        "the arms route differently: they have not the same routed layers",
     ),
     row(
         Kind.WRONG,

@@ -8,6 +8,7 @@ On a GPU, of gpt-oss in MXFP4: drop_sorted_expert (one of each token's four), sk
 round_mxfp4 (codes of the experts lose their bit of mantissa).
 """
 
+import inspect
 import os
 
 FAULT = os.environ.get("SEEDED_FAULT", "")
@@ -60,8 +61,9 @@ def leak(original, *args, **kwargs):
 
 def skip_layer(original, layer, positions, *args, **kwargs):
     if layer.layer_id == 1:
-        hidden_states, _batch, residual = args[:3]
-        return hidden_states, residual
+        given = inspect.signature(original).bind(layer, positions, *args, **kwargs).arguments
+        # From 0.5.23 on a layer keeps the residual to itself.
+        return (given["hidden_states"], given["residual"]) if "residual" in given else given["hidden_states"]
     return original(layer, positions, *args, **kwargs)
 
 
