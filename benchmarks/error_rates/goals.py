@@ -8,6 +8,8 @@ from math import log1p
 from statistics import median
 from typing import Any
 
+from scipy.optimize import brentq
+
 from benchmarks.error_rates.recordings import Recording
 from perfgate.core import Role
 from perfgate.stats.binomial import bound_rate
@@ -24,8 +26,8 @@ NEAR = (0.75, 1.15)
 AROUND = (0.5, 2.0)
 """Where no case answers, one between these shares is told beside the goal."""
 
-QUIETEST, HALVINGS = 1e-6, 30
-"""Blocks that differ by no more are all alike; so often the spread is halved that suffices."""
+QUIETEST, LOUDEST = 1e-6, 1.0
+"""Blocks that differ by no more are all alike, and by those that differ so much no goal is met."""
 
 STALL_LOSS = 0.05
 """A window that lost so much of its start's median throughput is called stalled here."""
@@ -124,23 +126,9 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
     shown["own_design"] = goal.metric in study.metrics and _describe_cheapest(study, goal) is not None
     study = set_margin(study, goal)
     shown |= dict.fromkeys(
-        (
-            "predicted",
-            "gates",
-            "cheapest",
-            "asked",
-            "case",
-            "spent",
-            "seen",
-            "blocks",
-            "found",
-            "verdict",
-            "test",
-            "looks",
-            "minutes",
-        )
+        ("predicted", "gates", "cheapest", "case", "spent", "seen", "blocks", "found", "verdict", "test", "looks", "minutes")
     )
-    shown["others"] = []
+    shown |= {"others": [], "asked": None}
     if goal.metric in study.metrics:
         looks, windows = study.scenario.blocks.looks, study.scenario.blocks.windows
         trials = {look: study.trial(goal.metric, SampleSize(blocks=look, windows=windows)) for look in looks}
@@ -282,17 +270,12 @@ def describe_asked(study: Study, goal: PowerGoal) -> dict[str, Any] | None:
     blocks = int(goal.minutes // study.cost.minutes(SampleSize(blocks=1, windows=windows)))
     trial = study.trial(goal.metric, SampleSize(blocks=blocks, windows=windows))
 
-    def is_found(block_sd: float) -> bool:
-        return find_power(replace(trial, block_sd=block_sd), log1p(goal.effect)) >= goal.power
+    def exceed(block_sd: float) -> float:
+        return find_power(replace(trial, block_sd=block_sd), log1p(goal.effect)) - goal.power
 
-    asked: dict[str, Any] = {"blocks": blocks, "offset_sd": trial.offset_sd, "block_sd": None}
-    if blocks < 1 or not is_found(QUIETEST):
-        return asked
-    low, high = QUIETEST, goal.effect
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_found(middle) else (low, middle)
-    return asked | {"block_sd": low}
+    is_possible = blocks > 0 and exceed(QUIETEST) >= 0
+    found = brentq(exceed, QUIETEST, LOUDEST) if is_possible else None
+    return {"blocks": blocks, "offset_sd": trial.offset_sd, "block_sd": found}
 
 
 def check_false_alarms(rows: Sequence[dict[str, Any]], minutes_a_block: float) -> dict[str, Any]:

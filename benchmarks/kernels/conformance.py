@@ -32,7 +32,7 @@ MATRICES = {"quick": quick_matrix, "exam": lambda: exam_matrix(SHAPES[name] for 
 SILENCE_S = 120.0
 BROKEN = "broken"
 DONE = "done"
-LEFT_OUT = {"not_covered": "not covered", "not_judged": "not judged"}
+NOT_JUDGED = "not judged"
 
 Entry = dict[str, object]
 
@@ -246,14 +246,15 @@ def main() -> None:
     for (name, state), number in sorted(tally.items()):
         print(f"{name:20} {state:12} {number}")
     print(f"{answered} of {len(tasks)} cases, {time.perf_counter() - began:.0f} s")
-    is_whole = answered == len(tasks) and not any(state == LEFT_OUT["not_judged"] for _, state in tally)
+    is_whole = answered == len(tasks) and not any(state == NOT_JUDGED for _, state in tally)
     sys.exit(0 if is_whole else 3)
 
 
 def name_state(entry: Entry) -> str:
     """What became of a case: for want of memory it is not judged, and says nothing of an implementation."""
-    left_out = {key: state for key, state in LEFT_OUT.items() if key in entry}
-    return next(iter(left_out.values()), "wrong" if entry.get("problems") else "sound")
+    if "not_judged" in entry:
+        return NOT_JUDGED
+    return "not covered" if "not_covered" in entry else "wrong" if entry["problems"] else "sound"
 
 
 def count(entry: Entry, tally: Counter[tuple[str, str]]) -> None:

@@ -16,7 +16,6 @@ has recorded (`expert_use/start-*.json.gz`), and may take several: a cell each.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import sys
 import time
@@ -34,10 +33,10 @@ import torch
 from table import read_survey
 
 from perfgate.results.expert_use import parse_raw, unpack
+from perfgate.results.raw.pack import read_raw
 from perfgate_moe.engines import sglang_mxfp4_peer, sglang_runners, vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.exam.data import draw_ids
 from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_from, plan_to
@@ -105,8 +104,8 @@ def find_draw(routing: str, shape: LayerCase) -> Draw:
     if routing == BY_TURNS:
         return draw_by_turns
     if routing in ALONE:
-        return lambda case, _, source: draw_ids(replace(case, routing=routing), source)
-    trace = unpack(parse_raw(json.loads(gzip.decompress(Path(routing).read_bytes()))))
+        return partial(draw_by_turns, routings=(routing,))
+    trace = unpack(parse_raw(json.loads(read_raw(Path(routing)))))
     if (trace.experts, trace.top_k) != (shape.E, shape.k):
         raise SystemExit(f"{routing}: {trace.top_k} of {trace.experts} experts, where the layer chooses {shape.k} of {shape.E}")
     # By layer, token for token of all texts, as a step of decoding has them.
@@ -122,11 +121,12 @@ def repeat_recorded(recorded: torch.Tensor, case: LayerCase, index: int, _: torc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A layer by its name, how many tokens it gets, and how their experts are chosen."""
+    """A layer by its name, how many tokens it gets, and what chooses their experts, by its name."""
 
     shape: str
     tokens: int
-    routing: str = BY_TURNS
+    routing: str
+    draw: Draw
 
     @property
     def case(self) -> LayerCase:
@@ -137,8 +137,7 @@ class Asked:
 def cell(at: Asked, weights: dict[str, Sequence[Problem]], limits: Ceilings, find: Find) -> dict[str, object]:
     """Tune by `find`, check and time every subject, on its own weights, at one number of tokens."""
     chosen = [s for s in weights if s != "ours-owner" or at.tokens <= OWNER_TOKENS]
-    draw = find_draw(at.routing, at.case)
-    layers = {subject: problems(at.case, at.tokens, weights[subject], draw) for subject in chosen}
+    layers = {subject: problems(at.case, at.tokens, weights[subject], at.draw) for subject in chosen}
     asked = layers[chosen[0]]
     if VLLM in layers:
         layers[VLLM] = [vllm_peer.fold_scaling(each) for each in layers[VLLM]]
@@ -172,8 +171,8 @@ def cell(at: Asked, weights: dict[str, Sequence[Problem]], limits: Ceilings, fin
     samples = interleave(graphs, LAYERS, ROUNDS, seed=at.tokens)
     ratios = {name: ratio_interval(samples[control], values) for name, values in samples.items()}
     return {
-        "shape": at.shape, "tokens": at.tokens, "routing": Path(at.routing).name,
-        "case": str(at.case), "floor_us": floor_us(asked, limits),
+        "shape": at.shape, "tokens": at.tokens, "routing": at.routing, "case": str(at.case),
+        "floor_us": floor_us(asked, limits),
         "weights": {subject: name_weights(subject, asked[0]) for subject in chosen},
         "plans": {name: plan_to(plan) for name, plan in plans.items() if plan}, "errors": errors,
         "samples_us": samples, "kernels_us": profiles,
@@ -369,6 +368,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     began = time.perf_counter()
+    draws = {Path(routing).name: find_draw(routing, SHAPES[options.shape]) for routing in options.routing}
     subjects = choose_subjects(options.shape, options.subjects)
     known = read_plans(options.plans, options.shape, options.search) if options.plans else {}
     if options.workers:
@@ -385,12 +385,12 @@ def main() -> None:
     head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
     print(f"ready after {time.perf_counter() - began:.0f} s: {head['ceilings']}", flush=True)
     budget = Budget(seconds=options.seconds, plans=UNLIMITED.plans)
-    for tokens, routing in product(options.tokens, options.routing):
+    for tokens, routing in product(options.tokens, draws):
         if time.perf_counter() - began > options.deadline:
             print(f"out of time before M={tokens}, {routing}")
             break
         find = partial(find_unless_known, known.get(tokens, {}), budget)
-        at = Asked(shape=options.shape, tokens=tokens, routing=routing)
+        at = Asked(shape=options.shape, tokens=tokens, routing=routing, draw=draws[routing])
         head["cells"].append(cell(at, weights, limits, find))
         show(head["cells"][-1])
         temporary = options.out.with_suffix(".part")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,8 +31,6 @@ RUNNERS = {
         "sglang-flashinfer-mxfp4": "FlashInfer", "sglang": "widened", UNTUNED: "widened, stock",
     },
 }  # fmt: skip
-INEXACT = "sglang-marlin"
-"""The one whose answers are beyond the limits, so that its times decide nothing."""
 ASKED = (1, 4, 16, 64, 256, 1024, 4096)
 WANTED_RATIOS = (1.0, 1.1)
 SHORT_HEAD = ("layer", *(f"M = {tokens:,}" for tokens in ASKED), "at least 1.00", "at least 1.10", "1.10 beyond the roofline")
@@ -40,7 +39,11 @@ VLLM_HEAD = (
     "M", "ours, us", "SGLang, us", "vLLM, us", "vLLM's own tiles, us", "vLLM / ours", "vLLM / SGLang", "A/A", "plans tried",
     "vLLM's error / SGLang's",
 )  # fmt: skip
-THEIRS = ("sglang", "sglang-fused-sum", *dict.fromkeys(name for runners in RUNNERS.values() for name in runners))
+INEXACT = "sglang-marlin"
+"""The one whose answers are beyond the limits, so that its times decide nothing."""
+THEIRS = (
+    "sglang", "sglang-fused-sum", *dict.fromkeys(name for runners in RUNNERS.values() for name in runners if name != INEXACT),
+)  # fmt: skip
 NOISE = 0.005
 AUTO = "`auto` takes, before the other by"
 HEAD = (
@@ -69,7 +72,7 @@ def row(cell: dict[str, Any]) -> str:
     """One line of markdown: medians, the ratio to the best SGLang, its interval, the A/A control."""
     samples = cell["samples_us"]
     middle = {name: median(values) for name, values in samples.items()}
-    ours = min((name for name in OURS if name in middle), key=middle.__getitem__)
+    ours = find_fastest(OURS, samples)
     theirs = fastest_sglang(samples)
     ratio, low, high = ratio_interval(samples[theirs], samples[ours])
     control = compare_control(cell)
@@ -164,7 +167,12 @@ def describe_choice(cell: dict[str, Any], ours: str) -> str:
 
 def fastest_sglang(samples: dict[str, list[float]]) -> str:
     """The name of the fastest of SGLang's layers that were timed."""
-    return min((name for name in THEIRS if name in samples and name != INEXACT), key=lambda name: median(samples[name]))
+    return find_fastest(THEIRS, samples)
+
+
+def find_fastest(names: Iterable[str], samples: dict[str, list[float]]) -> str:
+    """The one of `names` with the least median, of those that were timed."""
+    return min((name for name in names if name in samples), key=lambda name: median(samples[name]))
 
 
 def short_rows(cells: list[dict[str, Any]]) -> list[str]:
@@ -190,7 +198,7 @@ def short_rows(cells: list[dict[str, Any]]) -> list[str]:
 def compare_fastest(cell: dict[str, Any]) -> tuple[str, tuple[bool, ...]]:
     """The fastest right peer over ours, our share of the roofline, and whether each ratio is reached, or the last cannot be."""
     samples = cell["samples_us"]
-    ours = min((name for name in OURS if name in samples), key=lambda name: median(samples[name]))
+    ours = find_fastest(OURS, samples)
     ratio, low, _ = ratio_interval(samples[fastest_sglang(samples)], samples[ours])
     share = cell["floor_us"] / median(samples[ours])
     return f"{ratio:.3f} ({share:.0%})", (*(low >= least for least in WANTED_RATIOS), ratio / share < WANTED_RATIOS[-1])
@@ -238,7 +246,7 @@ def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         if timed and not right:
             print(f"{cell['shape']} M={cell['tokens']}: {', '.join(timed)} was wrong, no plan of it is kept")
         if right:
-            best = min(right, key=lambda name: median(cell["samples_us"][name]))
+            best = find_fastest(right, cell["samples_us"])
             key = name_shape((case.E, case.k, case.H, case.I), case.activation, case.quant)
             table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
     return table

@@ -56,9 +56,11 @@ def weight_sets(shape: LayerCase, device: str) -> list[Problem]:
     return [build(replace(shape, M=16, seed=seed), device) for seed in range(count)]
 
 
-def draw_by_turns(case: LayerCase, index: int, source: torch.Generator) -> torch.Tensor:
-    """Expert ids [M, k] of one of the layers: uniform and Zipf by turns."""
-    return draw_ids(replace(case, routing=("uniform", "zipf")[index % 2]), source)
+def draw_by_turns(
+    case: LayerCase, index: int, source: torch.Generator, routings: Sequence[str] = ("uniform", "zipf")
+) -> torch.Tensor:
+    """Expert ids [M, k] of one of the layers, by one routing after the other."""
+    return draw_ids(replace(case, routing=routings[index % len(routings)]), source)
 
 
 def problems(shape: LayerCase, tokens: int, weights: Sequence[Problem], draw: Draw = draw_by_turns) -> list[Problem]:

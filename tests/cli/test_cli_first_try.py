@@ -279,8 +279,7 @@ def test_schema__one_scale(capsys):
     throughput, median = judgements["output_tok_per_s"], judgements["median_itl_ms"]
     assert throughput["margin"] < 0
     assert throughput["fails_from"] < throughput["change"] < 0
-    assert median["margin"] > 0
-    assert 0 < median["fails_from"] < median["change"]
+    assert 0 < median["margin"] / 2 < median["fails_from"] < median["change"]
 
 
 def test_check__junit(capsys):
