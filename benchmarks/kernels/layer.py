@@ -341,9 +341,9 @@ def try_own(subject: str, weights: Sequence[Problem], sets: Sequence[Problem]) -
     return own
 
 
-def read_plans(path: Path, shape: str, but: Collection[str]) -> Known:
-    """The plans of each subject of an earlier file, by tokens, but for some subjects."""
-    cells = [one for one in read_survey(path)["cells"] if one["shape"] == shape]
+def read_plans(paths: Sequence[Path], shape: str, but: Collection[str]) -> Known:
+    """The plans of each subject of earlier files, by tokens, but for some subjects; the last file's of a number of tokens."""
+    cells = [one for path in paths for one in read_survey(path)["cells"] if one["shape"] == shape]
     return {
         one["tokens"]: {subject: plan_from(plan) for subject, plan in one["plans"].items() if subject not in but}
         for one in cells
@@ -358,7 +358,7 @@ def main() -> None:
     parser.add_argument("--routing", nargs="+", default=[BY_TURNS], help=f"{BY_TURNS}, {', '.join(ALONE)}, or a file")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(
-        "--plans", type=Path, help="an earlier file of this, packed with xz or not, whose plans are not searched for"
+        "--plans", type=Path, nargs="+", default=[], help="earlier files of this, packed with xz or not: these plans are known"
     )
     parser.add_argument("--search", nargs="+", default=[], help="subjects that are searched for all the same")
     parser.add_argument("--workers", type=int, default=14)
@@ -370,7 +370,7 @@ def main() -> None:
     began = time.perf_counter()
     draws = {Path(routing).name: find_draw(routing, SHAPES[options.shape]) for routing in options.routing}
     subjects = choose_subjects(options.shape, options.subjects)
-    known = read_plans(options.plans, options.shape, options.search) if options.plans else {}
+    known = read_plans(options.plans, options.shape, options.search)
     if options.workers:
         warm(warm_plans(options.shape, options.tokens, subjects, known), options.workers, options.deadline / 3)
     limits = measure_ceilings(has_fp8=SHAPES[options.shape].quant == "fp8")

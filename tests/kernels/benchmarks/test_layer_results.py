@@ -207,7 +207,7 @@ def test_layer__searches_no_plan_that_an_earlier_file_has(layer, monkeypatch, tm
     assert again["plans"] == first["plans"]
     assert [found["tried"] for found in again["searched"].values()] == [0, 0]
 
-    known = layer.read_plans(tmp_path / "first.json", "mxfp4", ["ours-slots"])
+    known = layer.read_plans([tmp_path / "first.json"], "mxfp4", ["ours-slots"])
     assert {tokens: set(plans) for tokens, plans in known.items()} == {3: {"sglang"}}
 
 
