@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from perfgate_moe.build.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, install_wheel
@@ -44,7 +45,7 @@ class ProofRequest:
 
 
 def prove(sides: Sequence[Side], request: ProofRequest, wheels: Path, tell: Callable[[str], None]) -> KernelProof:
-    """Build and examine both sides alike; `tell` takes a line for each kernel or case that is not as it should be."""
+    """Build and examine both sides alike; `tell` takes a line as each step ends, and one for what is not as it should be."""
     try:
         wheel = bring_wheels(sides, wheels, tell)
     except BuildError as error:
@@ -73,7 +74,7 @@ def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None
 
 def build_side(side: Side, layers: Sequence[tuple[str, LayerCase]], arch: int, tell: Callable[[str], None]) -> Build:
     """Compile the kernels that a side's SGLang launches for `layers`, into the cache that its server will read."""
-    refused, kernels = [], 0
+    begun, refused, kernels = monotonic(), [], 0
     try:
         for built in build_triton(side.checkout, layers, arch, side.env):
             kernels += 1
@@ -84,13 +85,14 @@ def build_side(side: Side, layers: Sequence[tuple[str, LayerCase]], arch: int, t
         tell(clean(f"{side.arm}: {error}"))
         # By a name that only this arm has: a candidate that does not compile is refused even where the base does not either.
         refused.append(KernelFinding(name=f"{side.arm}'s fused MoE kernel", problem=clean(str(error))))
+    tell(f"{side.arm}: {kernels} kernels compiled in {monotonic() - begun:.0f} s")
     return Build(arm=side.arm, arch=f"sm_{arch}", kernels=kernels, refused=tuple(refused[:MAX_FINDINGS]))
 
 
 def examine_sides(sides: Sequence[Side], name: str, request: ProofRequest, tell: Callable[[str], None]) -> list[Exam]:
     """Ask each side's implementation the cases, all sides at once as nothing is timed, and the device's memory shared."""
     free_bytes = count_free_bytes(request.device)
-    each = request.processes or count_processes(request.cases, free_bytes, len(sides))
+    each, begun = request.processes or count_processes(request.cases, free_bytes, len(sides)), monotonic()
     memory = DeviceMemory(free_bytes - each * len(sides) * BYTES_PER_PROCESS)
     with ExitStack() as stack:
         asked = []
@@ -98,7 +100,9 @@ def examine_sides(sides: Sequence[Side], name: str, request: ProofRequest, tell:
             env = side.checkout.build_environment(side.env)
             examinee = Examinee(implementation=name, python=side.checkout.python, env=env, device=request.device)
             asked.append(stack.enter_context(SharedExam(examinee, request.cases, each, memory)))
-        return [_sum_up(side, name, answers, tell) for side, answers in zip(sides, asked, strict=True)]
+        exams = [_sum_up(side, name, answers, tell) for side, answers in zip(sides, asked, strict=True)]
+    tell(clean(f"{name}: {len(request.cases)} cases put to both arms by {each} processes each in {monotonic() - begun:.0f} s"))
+    return exams
 
 
 def _sum_up(side: Side, name: str, answers: Iterable[dict[str, Any]], tell: Callable[[str], None]) -> Exam:

@@ -42,6 +42,18 @@ class Calls:
             self.run(problem)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A CUDA graph with the problems whose memory it reads and writes: freed memory would be given to something else."""
+
+    graph: torch.cuda.CUDAGraph
+    problems: Sequence[Problem]
+
+    def replay(self) -> None:
+        """Put the work into the stream."""
+        self.graph.replay()
+
+
 class Clock:
     """Seconds of the device's own work: CUDA events where there is a GPU, so that launching costs nothing; else the CPU's.
 
@@ -67,11 +79,13 @@ class Clock:
 
 def record(run: LayerFunction, problems: Sequence[Problem]) -> Replayable:
     """The layer on each problem, ready to be replayed: a CUDA graph for problems on a GPU."""
-    return capture(run, problems) if problems[0].hidden.is_cuda else Calls(run=run, problems=problems)
+    if problems[0].hidden.is_cuda:
+        return Recorded(graph=capture(run, problems), problems=problems)
+    return Calls(run=run, problems=problems)
 
 
 def capture(run: LayerFunction, problems: Sequence[Problem]) -> torch.cuda.CUDAGraph:
-    """A graph that runs the layer once on each problem, warmed up on a side stream first."""
+    """A graph that runs the layer once on each problem, warmed up on a side stream first. It does not keep the problems."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

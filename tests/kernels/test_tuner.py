@@ -1,6 +1,8 @@
 """The search and its budget on made-up times; the command where there is no GPU."""
 
+import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -298,3 +300,15 @@ def test_problems__walk_through_the_weights_with_fresh_tokens():
     assert [layer.gate_up.data_ptr() for layer in made[:3]] == [weights[i].gate_up.data_ptr() for i in (0, 1, 0)]
     assert len({layer.hidden.sum().item() for layer in made}) == len(made)
     assert {tuple(layer.topk_ids.shape) for layer in made} == {(5, 2)}
+
+
+def test_record__a_graph_keeps_what_it_reads(monkeypatch):
+    monkeypatch.setattr(timing, "capture", lambda *_: "graph")
+    layers = [type("OnGpu", (), {"hidden": SimpleNamespace(is_cuda=True)})()]
+    kept = weakref.ref(layers[0])
+    recorded = timing.record(len, layers)
+    del layers
+
+    assert kept() is not None
+    del recorded
+    assert kept() is None
