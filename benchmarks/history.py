@@ -22,7 +22,7 @@ HOMES = {
     "benchmarks/engines/ledger/sessions": "c33a97e6598b0f1198fdc8a7835cecbc52458ad3",
     "benchmarks/h100/serving": "566cb4432bf62f9fdf7f07e308a12ff1bd79e812",
     "benchmarks/h200/serving/results": "348622a4925af506d29721ac737ce731adf27b67",
-    "benchmarks/h200/serving/routed": "70b0177c40689fe1a3d068a2d4a7a1513b13f1a2",
+    "benchmarks/h200/serving/routed": "30e5ffa7fb4a7b4f8a4850f394c3dda73eb0c192",
     "benchmarks/vllm/results": "9e4d240672dc6d2847992b404088bd9c678becf0",
 }
 """Folders of sessions, some of which have no room in the tree, with the commit that holds all of each."""
