@@ -4,6 +4,8 @@ python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json{,.xz}
 python benchmarks/kernels/table.py benchmarks/h200/kernels/two-gpus/*.json.xz
 python benchmarks/kernels/table.py benchmarks/h200/kernels/vllm/*.json.xz
 python benchmarks/kernels/table.py benchmarks/h200/kernels/flashinfer/*.json.xz
+python benchmarks/kernels/table.py benchmarks/h200/kernels/routing/*.json.xz
+python benchmarks/kernels/table.py --short benchmarks/h200/kernels/{,vllm/,flashinfer/}*.json*
 python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json{,.xz}
 """
 
@@ -44,6 +46,8 @@ INEXACT = "sglang-marlin"
 THEIRS = (
     "sglang", "sglang-fused-sum", *dict.fromkeys(name for runners in RUNNERS.values() for name in runners if name != INEXACT),
 )  # fmt: skip
+PEERS = (*THEIRS, VLLM, VLLM_OWN)
+BY_TURNS, RECORDED = "by-turns", "recorded"
 NOISE = 0.005
 AUTO = "`auto` takes, before the other by"
 HEAD = (
@@ -109,6 +113,26 @@ def vllm_rows(cells: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def routing_rows(cells: list[dict[str, Any]]) -> list[str]:
+    """Lines of markdown, head first, for a layer that was timed with each routing alone: ours, and what a server has instead.
+
+    The last column is the control that is farthest from one.
+    """
+    routings = list(dict.fromkeys(cell["routing"] for cell in cells))
+    names = [name if name.isalpha() else RECORDED for name in routings]
+    head = ["M", *(text for name in names for text in (f"{name}: ours, us", "SGLang / ours")), "A/A"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for tokens in dict.fromkeys(cell["tokens"] for cell in cells):
+        own = {cell["routing"]: cell for cell in cells if cell["tokens"] == tokens}
+        told = [str(tokens)]
+        for routing in routings:
+            samples = own[routing]["samples_us"]
+            told += [f"{median(samples[OURS[0]]):.1f}", write_ratio(gain(own[routing], OURS[0]))]
+        farthest = max(map(compare_control, own.values()), key=lambda ratio: abs(ratio[0] - 1))
+        lines.append(f"| {' | '.join([*told, write_ratio(farthest)])} |")
+    return lines
+
+
 def quantised_rows(cells: list[dict[str, Any]]) -> list[str]:
     """Lines of markdown for a layer with quantised weights, head first: all runners' times, and ratios of what is tuned.
 
@@ -150,7 +174,9 @@ def shape_rows(cells: list[dict[str, Any]]) -> dict[str, list[str]]:
     found = {}
     for shape in dict.fromkeys(cell["shape"] for cell in cells):
         own = sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"]))
-        if VLLM in own[0]["samples_us"]:
+        if own[0].get("routing", BY_TURNS) != BY_TURNS:
+            found[shape] = routing_rows(own)
+        elif VLLM in own[0]["samples_us"]:
             found[shape] = vllm_rows(own)
         elif LayerCase.parse(own[0]["case"]).quant == "none":
             found[shape] = [HEAD, "|---" * HEAD.count(" | ") + "|---|", *map(row, own)]
@@ -178,16 +204,17 @@ def find_fastest(names: Iterable[str], samples: dict[str, list[float]]) -> str:
 def short_rows(cells: list[dict[str, Any]]) -> list[str]:
     """Lines of markdown, head first: a shape each, the fastest right peer's time over ours, and the share of the roofline.
 
-    Cells are counted by the lower end of the ratio's interval; the last column has those where a layer that takes no longer
-    than the roofline would not be 1.10 times as fast as that peer.
+    Of a cell that was timed in several runs, beside other peers, the one with the lowest ratio counts. Cells are counted by the
+    lower end of the ratio's interval; the last column has those where a layer that takes no longer than the roofline would not
+    be 1.10 times as fast as that peer.
     """
     lines = [f"| {' | '.join(SHORT_HEAD)} |", "|---" * len(SHORT_HEAD) + "|"]
     every: list[tuple[bool, ...]] = []
     for shape in sorted({cell["shape"] for cell in cells}):
         told, held = [], []
-        own = {cell["tokens"]: cell for cell in cells if cell["shape"] == shape}
         for tokens in ASKED:
-            text, reached = compare_fastest(own[tokens]) if tokens in own else ("-", ())
+            runs = [compare_fastest(cell) for cell in cells if (cell["shape"], cell["tokens"]) == (shape, tokens)]
+            _, text, reached = min(runs, default=(0.0, "-", ()))
             told.append(text)
             held += [reached] if reached else []
         lines.append(f"| {' | '.join([shape, *told, *count_cells(held)])} |")
@@ -195,13 +222,18 @@ def short_rows(cells: list[dict[str, Any]]) -> list[str]:
     return [*lines, f"| {' | '.join(['all', *('' for _ in ASKED), *count_cells(every)])} |"]
 
 
-def compare_fastest(cell: dict[str, Any]) -> tuple[str, tuple[bool, ...]]:
-    """The fastest right peer over ours, our share of the roofline, and whether each ratio is reached, or the last cannot be."""
+def compare_fastest(cell: dict[str, Any]) -> tuple[float, str, tuple[bool, ...]]:
+    """The fastest right peer over ours: the ratio, as text with our share of the roofline, and whether each ratio is reached.
+
+    The last says that the last ratio cannot be reached.
+    """
     samples = cell["samples_us"]
     ours = find_fastest(OURS, samples)
-    ratio, low, _ = ratio_interval(samples[fastest_sglang(samples)], samples[ours])
+    right = [name for name in PEERS if not cell["errors"].get(name, {}).get("problems")]
+    ratio, low, _ = ratio_interval(samples[find_fastest(right, samples)], samples[ours])
     share = cell["floor_us"] / median(samples[ours])
-    return f"{ratio:.3f} ({share:.0%})", (*(low >= least for least in WANTED_RATIOS), ratio / share < WANTED_RATIOS[-1])
+    reached = (*(low >= least for least in WANTED_RATIOS), ratio / share < WANTED_RATIOS[-1])
+    return ratio, f"{ratio:.3f} ({share:.0%})", reached
 
 
 def count_cells(held: list[tuple[bool, ...]]) -> list[str]:
@@ -252,11 +284,11 @@ def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return table
 
 
-def write_plans(path: Path, contents: dict[str, dict[str, Any]]) -> None:
-    """Put the fastest plans of results, by file name, into the table at `path`; its other shapes and tokens stay."""
+def write_plans(path: Path, contents: dict[Path, dict[str, Any]]) -> None:
+    """Put the fastest plans of results, by file, into the table at `path`; its other shapes and tokens stay."""
     table = read_table(path)
     first = next(iter(contents.values()))
-    names = dict.fromkeys([*table["about"].get("from", ()), *contents])
+    names = dict.fromkeys([*table["about"].get("from", ()), *(each.name.removesuffix(".xz") for each in contents)])
     about = {"torch": first["torch"], "card": first["card"]["name"], "from": list(names)}
     plans = table["plans"]
     for shape, found in plan_table([cell for content in contents.values() for cell in content["cells"]]).items():
@@ -267,19 +299,21 @@ def write_plans(path: Path, contents: dict[str, dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--short", action="store_true", help="print the one table of all layers, over all peers' runs")
     parser.add_argument(
         "--plans", type=Path, help="put the plans of ours into this file, whose other plans stay, instead of printing the table"
     )
     options = parser.parse_args()
     # Other files beside them, such as a tuner's, hold no cells; a file of all_reduce.py those of two ranks.
-    found = {path.name.removesuffix(".xz"): read_survey(path) for path in options.results}
-    contents = {name: content for name, content in found.items() if "cells" in content and "communicator" not in content}
+    found = {path: read_survey(path) for path in options.results}
+    contents = {path: content for path, content in found.items() if "cells" in content and "communicator" not in content}
     cells = [cell for content in contents.values() for cell in content["cells"]]
     if options.plans:
         write_plans(options.plans, contents)
         return
-    if len({cell["shape"] for cell in cells}) > 1:
-        print("\n".join(["\nin short\n", *short_rows(cells)]))
+    if options.short:
+        print("\n".join(short_rows(cells)))
+        return
     for shape, lines in shape_rows(cells).items():
         print("\n".join([f"\n{shape}\n", *lines]))
     for content in found.values():

@@ -65,8 +65,9 @@ def _time_pair(sides: Sequence[Side], request: TurnsRequest, shape: str, *, seed
     """One layer at each number of tokens, in a new process of each side. Rounds draw the order of their samples."""
     draw = random.Random(seed)  # noqa: S311 - an order, not a secret
     with ExitStack() as stack:
+        # What starts first gets the first of the memory: each arm does in every second block.
         keepers: dict[ArmName, _Timekeeper] = {
-            side.arm: stack.enter_context(_open_timekeeper(side, request, shape)) for side in sides
+            side.arm: stack.enter_context(_open_timekeeper(side, request, shape)) for side in sides[:: 1 if seed % 2 else -1]
         }
         for keeper in keepers.values():
             keeper.wait_until_ready()

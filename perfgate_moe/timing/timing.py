@@ -43,7 +43,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Captured:
     """A CUDA graph with the problems whose memory it reads and writes: freed memory would be given to something else."""
 
     graph: torch.cuda.CUDAGraph
@@ -80,7 +80,7 @@ class Clock:
 def record(run: LayerFunction, problems: Sequence[Problem]) -> Replayable:
     """The layer on each problem, ready to be replayed: a CUDA graph for problems on a GPU."""
     if problems[0].hidden.is_cuda:
-        return Recorded(graph=capture(run, problems), problems=problems)
+        return Captured(graph=capture(run, problems), problems=problems)
     return Calls(run=run, problems=problems)
 
 

@@ -434,8 +434,6 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
             build_injection_environment(context.params.get("candidate_inject"))
         if row.module == keep.__name__:
             words = row.command[2:] if row.command[0] == "--python" else row.command
-            if row.command[1] == "env":
-                words = words[words.index("python3") + 1 :]
             script = campaign.ROOT / words[0].removeprefix("{root}/")
             assert find_spec(words[1]) if words[0] == "-m" else script.is_file()
         elif row.command[0] == "run":

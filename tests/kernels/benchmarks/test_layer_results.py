@@ -343,18 +343,26 @@ def test_shape_rows__documentation_states_those_of_the_committed_files(table):
     found = table.shape_rows(cells)
     assert {shape for shape, lines in found.items() if "\n".join(lines) not in page} == set()
     assert len(found) == 8
+    beside = [path for peer in ("vllm", "flashinfer") for path in (folder / peer).iterdir()]
+    cells += [cell for path in beside for cell in table.read_survey(path)["cells"]]
     assert "\n".join([*table.short_rows(cells), ""]) in page
 
 
 @pytest.mark.parametrize(
     ("peer", "tokens"),
     [
-        ("vllm", {"gpt-oss-20b.json.xz": ALL_TOKENS, "gpt-oss-20b-few.json.xz": [4, 16]}),
+        ("vllm", {
+            "gpt-oss-20b.json.xz": ALL_TOKENS, "gpt-oss-20b-few.json.xz": [4, 16], "qwen3-30b.json.xz": ALL_TOKENS,
+            "qwen3-235b-tp8.json.xz": ALL_TOKENS, "narrow.json.xz": ALL_TOKENS, "deepseek-v3-tp8.json.xz": ALL_TOKENS,
+            "deepseek-v3-tp8-fp8.json.xz": [1, 16, 64, 256, 1024, 4096],
+        }),
         ("flashinfer", {"gpt-oss-20b-mxfp4.json.xz": ALL_TOKENS}),
+        ("routing", dict.fromkeys(("gpt-oss-20b.json.xz", "gpt-oss-20b-mxfp4.json.xz"), sorted(3 * ALL_TOKENS))),
     ],
-)
+)  # fmt: skip
 def test_shape_rows__documentation_states_those_beside_a_peer(table, peer, tokens):
-    surveys = {path.name: table.read_survey(path)["cells"] for path in (FOLDER.parent / "h200" / "kernels" / peer).iterdir()}
+    folder = FOLDER.parent / "h200" / "kernels" / peer
+    surveys = {path.name: table.read_survey(path)["cells"] for path in folder.glob("*.json.xz")}
     page = (FOLDER.parents[1] / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
 
     for cells in surveys.values():

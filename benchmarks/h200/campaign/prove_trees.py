@@ -1,7 +1,7 @@
 """Run `perfgate kernels prove` on two working trees of the SGLang installed here, the candidate's with a text replaced.
 
-python benchmarks/kernels/prove_trees.py FOLDER --output proof.json [more options of prove]
-python benchmarks/kernels/prove_trees.py FOLDER --file srt/FILE.py --old TEXT --new TEXT --output proof.json
+python benchmarks/h200/campaign/prove_trees.py FOLDER --output proof.json [more options of prove]
+python benchmarks/h200/campaign/prove_trees.py FOLDER --file srt/FILE.py --old TEXT --new TEXT --output proof.json
 
 Without --file both are equal. FOLDER gets the trees and the compile caches. Each line that `prove` prints has the seconds that
 had passed by then before it.
