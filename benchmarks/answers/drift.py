@@ -3,7 +3,7 @@
     python benchmarks/answers/drift.py MODEL --out OUT [--caches DIR]
 
 MODEL is `cpu` (the generated Qwen3-MoE on the CPU), or on a GPU `tiny` (the same), `scaled` (two layers of gpt-oss-20b's
-widths; the weights of these have the scale of trained ones; needs benchmarks/kernels on PYTHONPATH) or `routed` (all of
+widths; the weights of these have the scale of trained ones; needs the repository on PYTHONPATH) or `routed` (all of
 gpt-oss-20b's shape in MXFP4, with weights that route, as the shipped scenario serves it). Some servers live at the same time,
 which answers need not mind. OUT gets answers, traces (but of `routed`, which are too large) and logs as a result folder has
 them, and `table.json`: each variant's drift from the first base, and its kernels or operators per forward step.
@@ -97,7 +97,7 @@ def write_model(name: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
     if name == "tiny":
         return write_tiny_model(folder, "tiny-qwen3-moe"), GPU
     if name == "scaled":
-        import scaled_model
+        from benchmarks.answers import scaled_model
 
         scaled_model.main(folder)
         return folder, GPU

@@ -1,6 +1,6 @@
 """Write gpt-oss-20b's widths at two layers with weights of a trained model's size: answers that a wrong layer would change.
 
-    python benchmarks/kernels/scaled_model.py FOLDER
+    python benchmarks/answers/scaled_model.py FOLDER
 
 Dummy weights of an engine are so small that every token is as likely as any other, and a wrong layer would hardly show. Here a
 layer adds as much to the residual stream as comes in, and logits differ by several units. 3.6 GB on disk.
