@@ -4,7 +4,7 @@ Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads a line o
 and `device`, and answers with one: the case's text as `case`, and `not_covered` or `problems` with `share`, the largest error
 as a share of what it may be, and `error`, the relative one, and `told`, the line for people; `asked_s` is how long inputs and
 oracle took, `answered_s` the implementation with what it compiled and the comparison; `last` where the case has broken the
-device. Needs torch alone.
+device, `unposed` where it had no memory for the case's tensors. Needs torch alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ def examine(implementation: Implementation, cases: Iterable[LayerCase], device: 
 def _ask(implementation: Implementation, case: LayerCase, device: str) -> dict[str, Any]:
     """One answer with its times; a case's tensors go before the next is built."""
     begun = monotonic()
-    exam = prepare(case, device)
+    try:
+        exam = prepare(case, device)
+    except torch.OutOfMemoryError as error:
+        problem = f"its tensors cannot be made: {str(error).partition(chr(10))[0]}"
+        answer = {"problems": [problem], "share": 0.0, "error": 0.0, "told": f"not posed: {problem}", "unposed": True}
+        return {"case": str(case), **answer, "asked_s": monotonic() - begun, "answered_s": 0.0}
     asked = monotonic()
     answer = _answer(implementation, exam)
     return {"case": str(case), **answer, "asked_s": asked - begun, "answered_s": monotonic() - asked}

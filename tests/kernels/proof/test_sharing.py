@@ -76,6 +76,32 @@ def test_shared_exam__is_not_asked_on_however_many_processes_broke(tmp_path, mon
     assert {answer.get("not_covered") for answer in answers[2:]} == {"not asked: 2 processes had broken by then"}
 
 
+FULL = """
+import pathlib, sys, torch
+
+examiner = sys.modules["__main__"]
+prepare = examiner.prepare
+
+def prepare_in_a_crowd(case, device):
+    posed = pathlib.Path(__file__).with_name(f"posed-{case.M}")
+    if case.M == 13 or (case.M == 3 and not posed.exists()):
+        posed.touch()
+        raise torch.OutOfMemoryError("CUDA out of memory.\\nTried to allocate")
+    return prepare(case, device)
+
+examiner.prepare = prepare_in_a_crowd
+"""
+
+
+def test_shared_exam__a_case_without_memory_is_posed_once_more(tmp_path):
+    answers = ask(tmp_path, 2, layer=FULL + LAYER)
+
+    assert answers[0]["problems"] == []
+    assert [answer["case"] for answer in answers if "unposed" in answer] == [str(CASES[4])]
+    assert answers[4]["problems"] == ["its tensors cannot be made: CUDA out of memory."]
+    assert answers[5]["problems"] == []
+
+
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_check_command__leaves_no_process_behind(tmp_path, end):
     """Interrupted, it ends its processes, whatever they do; killed, it leaves them without a question, and they end."""
