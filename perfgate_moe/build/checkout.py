@@ -8,14 +8,16 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Self
+from typing import IO, Self, cast
 
 from perfgate_moe.build.build import FENCES, CompiledKernel, judge
 from perfgate_moe.build.recipes import KernelRecipe
@@ -73,9 +75,22 @@ def build_triton(
     `env` adds to the environment. BuildError, after the kernels that were compiled, when one was not. Fences round relaxed
     additions are no reason to refuse here: SGLang's fused sum has them.
     """
+    with start_triton(checkout, layers, arch, env) as process:
+        yield from read_triton(checkout, process, arch)
+
+
+def start_triton(
+    checkout: Checkout, layers: Sequence[tuple[str, LayerCase]], arch: int, env: Mapping[str, str]
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """The process that compiles as `build_triton` says, while its context is open: several may work at once."""
     request = {"arch": arch, "layers": [_describe(name, case) for name, case in layers]}
     command = [checkout.python, "-W", "ignore", "-m", "perfgate_moe.build.sglang_launches"]
-    done = run_bounded(command, TRITON_TIMEOUT_S, env=checkout.build_environment(env), text=json.dumps(request))
+    return start_bounded(command, env=checkout.build_environment(env), text=json.dumps(request))
+
+
+def read_triton(checkout: Checkout, process: subprocess.Popen[str], arch: int) -> Iterator[CompiledKernel]:
+    """Wait for such a process, and judge each kernel; BuildError, after the kernels that were compiled, when one was not."""
+    done = wait_bounded(process, TRITON_TIMEOUT_S)
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             try:
@@ -147,24 +162,43 @@ def run_bounded(
 
     BuildError when it takes longer. Its children end with it, even those that hold its output open.
     """
+    with start_bounded(command, env=env, text=text, log=log) as process:
+        return wait_bounded(process, timeout_s)
+
+
+@contextlib.contextmanager
+def start_bounded(
+    command: list[str], *, env: Mapping[str, str] | None = None, text: str = "", log: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A program that is not trusted, with `text` to read; it ends with the context, and so do its children."""
     with contextlib.ExitStack() as stack:
+        asked = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+        asked.write(text)
+        asked.seek(0)
         output = stack.enter_context(log.open("wb")) if log else subprocess.PIPE
-        process = subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT if log else subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+        process = stack.enter_context(
+            subprocess.Popen(
+                command,
+                env=env,
+                stdin=asked,
+                stdout=output,
+                stderr=subprocess.STDOUT if log else subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
         )
-        try:
-            out, err = process.communicate(text, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            raise BuildError(f"{command[0]}: not done within {timeout_s:.0f} s: {' '.join(command[1:])[:200]}") from None
-        finally:
-            end_group(process)
+        stack.callback(end_group, process)
+        yield process
+
+
+def wait_bounded(process: subprocess.Popen[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """What such a program wrote, once it has ended; BuildError when it takes longer."""
+    command = cast("list[str]", process.args)
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{command[0]}: not done within {timeout_s:.0f} s: {' '.join(command[1:])[:200]}") from None
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

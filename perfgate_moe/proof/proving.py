@@ -6,6 +6,7 @@ in the case that it was at, and a new one is asked the rest.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from perfgate_moe.build.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, install_wheel
+from perfgate_moe.build.checkout import Checkout, are_kernels_equal, build_wheel, install_wheel, read_triton, start_triton
 from perfgate_moe.errors import BuildError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.proof.sharing import BYTES_PER_PROCESS, DeviceMemory, Examinee, SharedExam, count_free_bytes, count_processes
@@ -50,7 +51,7 @@ def prove(sides: Sequence[Side], request: ProofRequest, wheels: Path, tell: Call
         wheel = bring_wheels(sides, wheels, tell)
     except BuildError as error:
         return KernelProof(failure=clean(str(error)))
-    builds = tuple(build_side(side, request.layers, request.arch, tell) for side in sides)
+    builds = build_sides(sides, request, tell)
     exams = [exam for name in request.implementations for exam in examine_sides(sides, name, request, tell)]
     return KernelProof(builds=builds, exams=tuple(exams), wheel=wheel)
 
@@ -72,11 +73,22 @@ def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None
     return clean(name)
 
 
-def build_side(side: Side, layers: Sequence[tuple[str, LayerCase]], arch: int, tell: Callable[[str], None]) -> Build:
-    """Compile the kernels that a side's SGLang launches for `layers`, into the cache that its server will read."""
-    begun, refused, kernels = monotonic(), [], 0
+def build_sides(sides: Sequence[Side], request: ProofRequest, tell: Callable[[str], None]) -> tuple[Build, ...]:
+    """Compile the kernels that each side's SGLang launches, all sides at once, into the cache that its server will read."""
+    begun = monotonic()
+    with ExitStack() as stack:
+        started = [stack.enter_context(start_triton(side.checkout, request.layers, request.arch, side.env)) for side in sides]
+        builds = tuple(_judge_build(side, one, request.arch, tell) for side, one in zip(sides, started, strict=True))
+    counts = ", ".join(f"{build.kernels} of the {build.arm}" for build in builds)
+    tell(f"kernels compiled in {monotonic() - begun:.0f} s: {counts}")
+    return builds
+
+
+def _judge_build(side: Side, process: subprocess.Popen[str], arch: int, tell: Callable[[str], None]) -> Build:
+    """Wait for a side's kernels, and say which are refused."""
+    refused, kernels = [], 0
     try:
-        for built in build_triton(side.checkout, layers, arch, side.env):
+        for built in read_triton(side.checkout, process, arch):
             kernels += 1
             if built.problems:
                 tell(clean(f"{side.arm}: {built}"))
@@ -85,7 +97,6 @@ def build_side(side: Side, layers: Sequence[tuple[str, LayerCase]], arch: int, t
         tell(clean(f"{side.arm}: {error}"))
         # By a name that only this arm has: a candidate that does not compile is refused even where the base does not either.
         refused.append(KernelFinding(name=f"{side.arm}'s fused MoE kernel", problem=clean(str(error))))
-    tell(f"{side.arm}: {kernels} kernels compiled in {monotonic() - begun:.0f} s")
     return Build(arm=side.arm, arch=f"sm_{arch}", kernels=kernels, refused=tuple(refused[:MAX_FINDINGS]))
 
 

@@ -23,7 +23,7 @@ from perfgate_moe.build.checkout import Checkout
 from perfgate_moe.errors import TimingError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.proof import proving, sharing, turns
-from perfgate_moe.proof.proving import ProofRequest, Side, bring_wheels, build_side, examine_sides
+from perfgate_moe.proof.proving import ProofRequest, Side, bring_wheels, build_sides, examine_sides
 from perfgate_moe.proof.turns import ROUNDS, TurnsRequest, time_sides
 from perfgate_moe.proof.values import TIMED_NAMES, Build
 from perfgate_moe.timing.shapes import SHAPES
@@ -133,15 +133,29 @@ def test_examine_sides__a_tree_whose_module_cannot_be_imported(tmp_path):
     assert "no_such_module" in exam.wrong[0].problem
 
 
-def test_build_side__a_kernel_that_does_not_compile(tmp_path):
+def test_build_sides__a_kernel_that_does_not_compile(tmp_path):
     side = make_side(tmp_path, RIGHT)
     (tmp_path / "python" / "sglang").unlink()
     (tmp_path / "python" / "sglang").mkdir()
     (tmp_path / "python" / "sglang" / "__init__.py").write_text("raise SyntaxError('in the pull request')")
-    build = build_side(side, [("small", LayerCase.parse(SMALL))], 90, quiet)
+    layers = [("small", LayerCase.parse(SMALL))]
+    (build,) = build_sides([side], ProofRequest(layers=layers, arch=90, implementations=(), cases=(), device="cpu"), quiet)
 
     assert build.kernels == 0
     assert "in the pull request" in build.refused[0].problem
+
+
+def test_build_sides__are_at_work_at_once(tmp_path):
+    python, arms = tmp_path / "python", ("base", "candidate")
+    both = " && ".join(f"[ -e {tmp_path}/{arm} ]" for arm in arms)
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path}/$ARM\nfor _ in $(seq 300); do {both} && exit 0; sleep 0.1; done\nexit 1\n")
+    python.chmod(0o755)
+    sides = [Side(arm=arm, checkout=Checkout(folder=tmp_path, python=str(python)), env={"ARM": arm}) for arm in arms]
+    told = []
+    builds = build_sides(sides, ProofRequest(layers=(), arch=90, implementations=(), cases=(), device="cpu"), told.append)
+
+    assert [(build.arm, build.refused) for build in builds] == [("base", ()), ("candidate", ())]
+    assert re.fullmatch(r"kernels compiled in \d+ s: 0 of the base, 0 of the candidate", told[0])
 
 
 def make_venv(folder):
@@ -201,20 +215,23 @@ def run_prove(tmp_path, head, *more, prepare=lambda _: None):
     return CliRunner().invoke(command, ["prove", *options, *more], standalone_mode=False)
 
 
-def build_candidate(side, *rest):
+def build_candidate(sides, *rest):
     """Build the candidate for real, the base by name: the same is done with both, and loading SGLang takes twelve seconds."""
-    if side.arm == "candidate":
-        return build_side(side, *rest)
-    caches = Path(side.env["TRITON_CACHE_DIR"])
+    base, candidate = sides
+    caches = Path(base.env["TRITON_CACHE_DIR"])
     caches.mkdir(parents=True)
     (caches / "own.cubin").touch()
-    return Build(arm=side.arm, arch="sm_90", kernels=6, refused=())
+    return Build(arm=base.arm, arch="sm_90", kernels=6, refused=()), *build_sides([candidate], *rest)
+
+
+def build_by_name(sides, *_):
+    return tuple(Build(arm=side.arm, arch="sm_90", kernels=6, refused=()) for side in sides)
 
 
 def test_prove__a_sound_candidate(tmp_path, monkeypatch):
     """Both sides are built into caches of their own, examined and timed."""
     monkeypatch.setattr(kernel_work, "TOKENS", (1, 2))
-    monkeypatch.setattr(proving, "build_side", build_candidate)
+    monkeypatch.setattr(proving, "build_sides", build_candidate)
     done = run_prove(tmp_path, RIGHT, f"--caches={tmp_path}/caches", "--arch=sm_90", "--time-blocks=1")
     proof = load_proof(tmp_path / "proof.json")
 
@@ -251,7 +268,7 @@ def test_prove__options_that_mean_nothing(tmp_path, option, words):
 
 def test_prove__a_candidate_that_became_wrong(tmp_path, monkeypatch):
     # A sound candidate's kernels are built above; what is built here changes nothing.
-    monkeypatch.setattr(proving, "build_side", lambda side, *_: Build(arm=side.arm, arch="sm_90", kernels=6, refused=()))
+    monkeypatch.setattr(proving, "build_sides", build_by_name)
     done = run_prove(tmp_path, WRONG, "--format=json", "--time-blocks=1")
 
     assert done.return_value == 1
