@@ -26,11 +26,10 @@ from perfgate.serving.engine.launch import HOST, RANKS_PORT, SECOND_PORT, Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 
-PORTS = range(20_000, 32_000)
+PORTS = range(20_000, 22_500)
 POLL_S = 0.25
-_GIVING = threading.Lock()
-_GIVEN: set[int] = set()
-"""Ports that servers of this process were given: one that has just been started has not bound its own yet."""
+_HOLDERS: list[socket.socket] = []
+"""Of the ports that servers of this process were given: a real engine takes half a minute until it binds its own."""
 
 END_S = 2.0
 """A server whose connections broke needs a moment to be seen to have ended."""
@@ -39,30 +38,39 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its seg
 
 
 def find_free_port() -> int:
-    """Find a port that is free now: a taken port makes the engine hang, not fail.
+    """Find a port that is free now, and keep it for this process: a taken port makes the engine hang, not fail.
 
     SGLang derives a second port 10,000 above the first and refuses one beyond 65,535; its ranks meet as far below. All must be
-    free, and the range stays below the one from which the kernel serves outgoing connections. Raise ServerError
-    when the range is used up.
+    free, and all ranges stay below the one from which the kernel serves outgoing connections. Raise ServerError when the range
+    is used up.
     """
-    candidates = random.sample(PORTS, k=200)
-    for port in candidates:
-        wanted = {port, port + SECOND_PORT, port - RANKS_PORT}
-        with _GIVING:
-            if wanted.isdisjoint(_GIVEN) and all(map(is_free, wanted)):
-                _GIVEN.update(wanted)
-                return port
+    for port in random.sample(PORTS, k=200):
+        if all(map(is_free, (port + SECOND_PORT, port - RANKS_PORT))) and (holder := hold_port(port)):
+            _HOLDERS.append(holder)
+            return port
     raise ServerError(f"no free port between {PORTS.start} and {PORTS.stop}: something on this machine holds them")
 
 
+def hold_port(port: int) -> socket.socket | None:
+    """A socket that keeps every other gate from the port, beside which the engine can listen; None if the port is not free.
+
+    It is bound alone, and shares its address only then: engines, too, set SO_REUSEADDR, and it does not listen.
+    """
+    holder = socket.socket()
+    try:
+        holder.bind((HOST, port))
+    except OSError:
+        holder.close()
+        return None
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return holder
+
+
 def is_free(port: int) -> bool:
-    """Whether no process listens on `port`."""
-    with socket.socket() as probe:
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
+    """Whether no process listens on `port` or holds it."""
+    if holder := hold_port(port):
+        holder.close()
+    return holder is not None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -334,18 +334,24 @@ def test_server__of_several_services_one_dies(tmp_path, reaper, number, role):
 
 def test_find_free_port__leaves_room_for_the_second_port_and_that_of_the_ranks():
     ports = [find_free_port() for _ in range(20)]
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
 
-    assert all(is_free(port) and port + SECOND_PORT < 65536 for port in ports)
+    assert all(is_free(port + SECOND_PORT) and port + SECOND_PORT < lowest for port in ports)
     assert all(is_free(port - RANKS_PORT) and port - RANKS_PORT > 1024 for port in ports)
 
 
-def test_find_free_port__gives_none_twice(monkeypatch):
-    """Two servers start one after the other; the first has not bound its port when the second asks for one."""
-    monkeypatch.setattr("perfgate.serving.engine.server._GIVEN", set())
-    monkeypatch.setattr("perfgate.serving.engine.server.is_free", lambda _: True)
-    monkeypatch.setattr("perfgate.serving.engine.server.random.sample", lambda *_args, **_options: [20_046, 30_046, 20_047])
+def test_find_free_port__no_other_gate_is_given_it_and_an_engine_can_listen(monkeypatch):
+    """An engine that was just started has not bound its port yet, which another gate must not take for free."""
+    port, other = find_free_port(), find_free_port()
+    asked = f"from perfgate.serving.engine.server import is_free; print(is_free({port}))"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    monkeypatch.setattr("perfgate.serving.engine.server.random.sample", lambda *_args, **_options: [port, other])
 
-    assert [find_free_port(), find_free_port()] == [20_046, 20_047]
+    assert told.stdout == "False\n"
+    with pytest.raises(ServerError, match="no free port"):
+        find_free_port()
+    with socket.create_server((HOST, port)), socket.create_connection((HOST, port), timeout=5):
+        assert not is_free(port)
 
 
 def test_is_free__another_process_listens():
@@ -357,7 +363,7 @@ def test_is_free__another_process_listens():
 
 
 def test_find_free_port__none_left(monkeypatch):
-    monkeypatch.setattr("perfgate.serving.engine.server.is_free", lambda _: False)
+    monkeypatch.setattr("perfgate.serving.engine.server.hold_port", lambda _: None)
 
     with pytest.raises(ServerError, match="no free port"):
         find_free_port()
