@@ -79,13 +79,11 @@ class Clock:
 
 def record(run: LayerFunction, problems: Sequence[Problem]) -> Replayable:
     """The layer on each problem, ready to be replayed: a CUDA graph for problems on a GPU."""
-    if problems[0].hidden.is_cuda:
-        return Captured(graph=capture(run, problems), problems=problems)
-    return Calls(run=run, problems=problems)
+    return capture(run, problems) if problems[0].hidden.is_cuda else Calls(run=run, problems=problems)
 
 
-def capture(run: LayerFunction, problems: Sequence[Problem]) -> torch.cuda.CUDAGraph:
-    """A graph that runs the layer once on each problem, warmed up on a side stream first. It does not keep the problems."""
+def capture(run: LayerFunction, problems: Sequence[Problem]) -> Captured:
+    """A graph that runs the layer once on each problem, warmed up on a side stream first."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -97,7 +95,7 @@ def capture(run: LayerFunction, problems: Sequence[Problem]) -> torch.cuda.CUDAG
     with torch.cuda.graph(graph):
         for problem in problems:
             run(problem)
-    return graph
+    return Captured(graph=graph, problems=problems)
 
 
 def replay_ms(graph: Replayable, replays: int) -> float:
