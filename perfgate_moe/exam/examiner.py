@@ -51,7 +51,8 @@ def _ask(implementation: Implementation, case: LayerCase, device: str) -> dict[s
     try:
         exam = prepare(case, device)
     except torch.OutOfMemoryError as error:
-        problem = f"its tensors cannot be made: {str(error).partition(chr(10))[0]}"
+        reason = str(error).partition("\n")[0]
+        problem = f"its tensors cannot be made: {reason}"
         answer = {"problems": [problem], "share": 0.0, "error": 0.0, "told": f"not posed: {problem}", "unposed": True}
         return {"case": str(case), **answer, "asked_s": monotonic() - begun, "answered_s": 0.0}
     asked = monotonic()

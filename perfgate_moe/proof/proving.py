@@ -102,8 +102,9 @@ def _judge_build(side: Side, process: subprocess.Popen[str], arch: int, tell: Ca
 
 def examine_sides(sides: Sequence[Side], name: str, request: ProofRequest, tell: Callable[[str], None]) -> list[Exam]:
     """Ask each side's implementation the cases, all sides at once as nothing is timed, and the device's memory shared."""
+    begun = monotonic()
     free_bytes = count_free_bytes(request.device)
-    each, begun = request.processes or count_processes(request.cases, free_bytes, len(sides)), monotonic()
+    each = request.processes or count_processes(request.cases, free_bytes, len(sides))
     memory = DeviceMemory(free_bytes - each * len(sides) * BYTES_PER_PROCESS)
     with ExitStack() as stack:
         asked = []
